@@ -1,0 +1,1 @@
+"""What a plugin sees, and nothing more: calls, states, handlers, token relations, hooks."""

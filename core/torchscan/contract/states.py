@@ -1,0 +1,163 @@
+"""The three states of a metric and their sum.
+
+A number that torchscan reports is `Complete` (the value), `Partial` (a lower bound) or `Unavailable` (no number
+at all). Three classes rather than one with optional fields: an impossible state cannot be built, and a reader must
+branch before a number is found.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import attrs
+
+__all__ = [
+    "COUNT_METRICS",
+    "METRICS",
+    "NOT_APPLICABLE",
+    "SPATIAL_METRICS",
+    "UNITS",
+    "Complete",
+    "MetricState",
+    "Number",
+    "Partial",
+    "Unavailable",
+    "add",
+    "checked_number",
+    "total",
+]
+
+Number: TypeAlias = int | float
+
+COUNT_METRICS: Final = ("module_flops", "macs", "dmas")
+SPATIAL_METRICS: Final = ("receptive_field", "effective_stride", "effective_padding")
+METRICS: Final = COUNT_METRICS + SPATIAL_METRICS
+UNITS: Final = {
+    "module_flops": "FLOPs",
+    "macs": "MACs",
+    "dmas": "DMAs",
+    "receptive_field": "elements",
+    "effective_stride": "elements",
+    "effective_padding": "elements",
+}
+
+
+def checked_number(value: object) -> Number:
+    """Return `value` as an `int` where it is whole, else as a `float`.
+
+    Args:
+        value: a finite, non-negative real number that is no `bool`; NumPy scalars are welcome.
+
+    Raises:
+        TypeError: `value` is no real number, or is a `bool`.
+        ValueError: `value` is negative, infinite or NaN.
+
+    """
+    if type(value) is int:  # the common case, first
+        number: Number = value
+    elif isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"expected a real number that is no bool, got {type(value).__name__}")
+    elif isinstance(value, numbers.Integral):
+        number = int(value)
+    else:
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError(f"expected a finite number, got {number}")
+        if number.is_integer():
+            number = int(value)
+    if number < 0:
+        raise ValueError(f"expected a non-negative number, got {number}")
+    return number
+
+
+@attrs.frozen
+class Complete:
+    """The metric is known.
+
+    Args:
+        value: a finite, non-negative number that is no `bool`; zero is a value.
+
+    """
+
+    value: Number = attrs.field(converter=checked_number)
+
+
+@attrs.frozen
+class Partial:
+    """Only a lower bound is known.
+
+    Args:
+        known_value: the finite, non-negative lower bound.
+        reason: what is missing, in words.
+
+    """
+
+    known_value: Number = attrs.field(converter=checked_number)
+    reason: str = ""
+
+
+@attrs.frozen
+class Unavailable:
+    """Nothing is known, not even a lower bound.
+
+    Args:
+        reason: why, as a short machine-readable name or in words.
+        code: the diagnostic code to report it under; by default the one of the handler's tier.
+        message: the sentence for people, with the remedy where there is one.
+        expected: the metric has no meaning for this module (the receptive field of a token module): reported as
+            `not_applicable`, without a diagnostic, and no failure under `strict=True`.
+
+    """
+
+    reason: str = ""
+    code: str | None = attrs.field(default=None, kw_only=True)
+    message: str | None = attrs.field(default=None, kw_only=True)
+    expected: bool = attrs.field(default=False, kw_only=True)
+
+
+NOT_APPLICABLE: Final = Unavailable("not_applicable", expected=True)
+
+MetricState: TypeAlias = Complete | Partial | Unavailable
+
+
+def add(left: MetricState, right: MetricState) -> MetricState:
+    """Return the sum of two states.
+
+    Complete and complete is complete. Anything incomplete makes the sum partial with what is known, and with
+    nothing known it is unavailable.
+    """
+    if isinstance(left, Complete) and isinstance(right, Complete):
+        return Complete(left.value + right.value)
+    known = [
+        state.value if isinstance(state, Complete) else state.known_value
+        for state in (left, right)
+        if not isinstance(state, Unavailable)
+    ]
+    if not known:
+        return left if isinstance(left, Unavailable) and left.reason else right
+    reason = next((s.reason for s in (left, right) if not isinstance(s, Complete) and s.reason), "")
+    return Partial(sum(known), reason)
+
+
+def total(states: Iterable[MetricState]) -> MetricState:
+    """Return the sum of any number of states; the sum of none is complete and zero."""
+    known: Number = 0
+    any_known = incomplete = any_state = False
+    reason = ""
+    for state in states:
+        any_state = True
+        if isinstance(state, Complete):
+            known += state.value
+            any_known = True
+        else:
+            incomplete = True
+            reason = reason or state.reason
+            if isinstance(state, Partial):
+                known += state.known_value
+                any_known = True
+    if not incomplete:
+        return Complete(known)
+    return Partial(known, reason) if any_known or not any_state else Unavailable(reason)

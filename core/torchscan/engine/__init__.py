@@ -1,0 +1,1 @@
+"""One scan: inputs, observing the calls, ownership and totals, the operator view, the audit."""

@@ -1,0 +1,1 @@
+"""Who is installed, and which handler decides which metric."""

@@ -1,0 +1,1 @@
+"""Native handlers: exact formulas for `torch.nn`, as one plugin like any other."""
