@@ -87,9 +87,7 @@ class MetricResult:
             checked_number(self.known_value)
         elif self.status == "unavailable":
             if self.value is not None or self.known_value is not None:
-                raise ValueError(
-                    f"an unavailable metric has no numbers, got {self.value!r} and {self.known_value!r}"
-                )
+                raise ValueError(f"an unavailable metric has no numbers, got {self.value!r} and {self.known_value!r}")
         else:
             raise ValueError(f"status must be complete, partial or unavailable, got {self.status!r}")
 
@@ -190,14 +188,7 @@ class Failed:
 
 
 Value: TypeAlias = (
-    TensorValue
-    | NestedTensorValue
-    | SequenceValue
-    | MappingValue
-    | Scalar
-    | ObjectValue
-    | NoneValue
-    | Failed
+    TensorValue | NestedTensorValue | SequenceValue | MappingValue | Scalar | ObjectValue | NoneValue | Failed
 )
 
 
