@@ -51,6 +51,10 @@ SCHEMA_VERSION: Final = 1
 Status: TypeAlias = Literal["complete", "partial", "unavailable"]
 
 
+def _number(value: Number | None) -> Number | None:
+    return None if value is None else checked_number(value)
+
+
 @attrs.frozen
 class MetricResult:
     """One metric as it stands in a report.
@@ -66,28 +70,23 @@ class MetricResult:
     """
 
     status: Status
-    value: Number | None
-    known_value: Number | None
+    value: Number | None = attrs.field(converter=_number)
+    known_value: Number | None = attrs.field(converter=_number)
     unit: str
     scope: str
     method: str
 
     def __attrs_post_init__(self) -> None:
+        value, known = self.value, self.known_value
         if self.status == "complete":
-            if self.value is None or self.value != self.known_value:
-                raise ValueError(
-                    f"a complete metric has value == known_value, got {self.value!r} and {self.known_value!r}"
-                )
-            checked_number(self.value)
+            if value is None or value != known:
+                raise ValueError(f"a complete metric has value == known_value, got {value} and {known}")
         elif self.status == "partial":
-            if self.value is not None or self.known_value is None:
-                raise ValueError(
-                    f"a partial metric has no value and a known_value, got {self.value!r} and {self.known_value!r}"
-                )
-            checked_number(self.known_value)
+            if value is not None or known is None:
+                raise ValueError(f"a partial metric has no value and a known_value, got {value} and {known}")
         elif self.status == "unavailable":
-            if self.value is not None or self.known_value is not None:
-                raise ValueError(f"an unavailable metric has no numbers, got {self.value!r} and {self.known_value!r}")
+            if value is not None or known is not None:
+                raise ValueError(f"an unavailable metric has no numbers, got {value} and {known}")
         else:
             raise ValueError(f"status must be complete, partial or unavailable, got {self.status!r}")
 
@@ -141,11 +140,11 @@ class SequenceValue:
 
 @attrs.frozen
 class MappingItem:
-    """One entry; the key itself is kept only when it is an integer or an identifier."""
+    """One entry; the key itself is kept only when it is an integer, a `bool` or an identifier."""
 
     value: Value
     key_type: str
-    key: str | int | None = None
+    key: str | int | bool | None = None
 
 
 @attrs.frozen
@@ -212,6 +211,11 @@ class ParameterCount:
     frozen: int = 0
     bytes: int = 0
     shared: bool = False
+
+    @property
+    def total(self) -> int:
+        """Trainable and frozen parameters together."""
+        return self.trainable + self.frozen
 
 
 @attrs.frozen
@@ -348,6 +352,13 @@ class Report:
     diagnostics: tuple[Diagnostic, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
+    def __attrs_post_init__(self) -> None:
+        seen: set[tuple[str, int]] = set()
+        for layer in self.layers:
+            if (key := (layer.path, layer.call_index)) in seen:
+                raise ValueError(f"layers hold call {key[1]} of the path {key[0]!r} twice")
+            seen.add(key)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the wire form: plain JSON-ready data."""
         from torchscan.report.wire import report_to_dict
@@ -384,6 +395,12 @@ class Report:
         from torchscan.report.wire import load_report
 
         return load_report(file)
+
+    def _repr_html_(self) -> str:
+        """Show the report in a notebook."""
+        from torchscan.report.notebook import repr_html
+
+        return repr_html(self)
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one flat dictionary per call, ready for a data frame."""
