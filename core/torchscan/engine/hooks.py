@@ -1,0 +1,92 @@
+"""One pair of process-wide module hooks, shared by all running observers.
+
+Hooks on the modules themselves would switch PyTorch's Transformer fast path off and change what is measured; the
+process-wide ones do not. They are installed while at least one observer runs, and each hears only its own thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from torch import nn
+from torch.nn.modules import module as _module
+
+__all__ = ["Listener", "listen", "unlisten"]
+
+
+class Listener(Protocol):
+    """Hears the calls of its thread."""
+
+    def enter(self, module: nn.Module) -> None:
+        """Hear that a call begins, before the module's own pre-hooks."""
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        """Hear that `forward` returned, before the module's own hooks."""
+
+    def failed(self, module: nn.Module) -> None:
+        """Hear that the call raised."""
+
+
+class _Listeners(threading.local):
+    def __init__(self) -> None:
+        self.running: tuple[Listener, ...] = ()
+
+
+_here = _Listeners()
+_lock = threading.Lock()
+_count = 0
+_handles: list[Any] = []
+
+
+def _before(module: nn.Module, args: tuple[Any, ...]) -> None:
+    for listener in _here.running:
+        listener.enter(module)
+
+
+_NO_OUTPUT = object()
+
+
+def _after(module: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any = _NO_OUTPUT) -> None:
+    # Where `forward` raised, PyTorch calls without keyword arguments: three values, and no output to speak of.
+    if output is _NO_OUTPUT:
+        for listener in _here.running:
+            listener.failed(module)
+    else:
+        for listener in _here.running:
+            listener.leave(module, args, kwargs, output)
+
+
+def _install() -> list[Any]:
+    parameters = inspect.signature(_module.register_module_forward_hook).parameters
+    if "with_kwargs" not in parameters:
+        raise RuntimeError(
+            "this PyTorch has no process-wide forward hook with keyword arguments; torchscan needs a newer release"
+        )
+    return [
+        _module.register_module_forward_pre_hook(_before),
+        _module.register_module_forward_hook(_after, with_kwargs=True, always_call=True),
+    ]
+
+
+def listen(listener: Listener) -> None:
+    """Start to report the calls of this thread to `listener`."""
+    global _count
+    with _lock:
+        if _count == 0:
+            _handles.extend(_install())
+        _count += 1
+    _here.running = (*_here.running, listener)
+
+
+def unlisten(listener: Listener) -> None:
+    """Stop; the last one out removes the hooks."""
+    global _count
+    _here.running = tuple(other for other in _here.running if other is not listener)
+    with _lock:
+        _count -= 1
+        if _count == 0:
+            while _handles:
+                _handles.pop().remove()

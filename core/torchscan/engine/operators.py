@@ -1,0 +1,287 @@
+"""The operator mode: what the dispatcher executes, attributed to the innermost module call.
+
+One mode serves the operator view and the audit. Formulas run once per distinct (operator, shapes) signature; after
+that an operator costs one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchscan.contract.operators import OperatorCall, OperatorFormula, OperatorKind, TensorSpec
+
+if TYPE_CHECKING:
+    from torchscan.engine.state import TensorGuard
+    from torchscan.plugins.manager import OfferedFormula
+
+__all__ = ["OperatorBook", "OperatorCost", "OperatorInfo", "OperatorMode", "OperatorSink", "checked_mapping"]
+
+FlopFormula = Callable[..., Any]
+
+
+@attrs.define(eq=False)
+class OperatorInfo:
+    """What is known of one overload."""
+
+    name: str  # the packet, "aten.mm"
+    overload: str
+    kind: OperatorKind
+    reason: str | None  # why it is ignored
+    flops: FlopFormula | None  # called as flops(*args, out_val=out, **kwargs)
+    formula: OperatorFormula | None
+    known_gap: str | None
+    writes: tuple[int, ...]  # positions of arguments written in place
+    decompose: bool
+    forbidden: bool = False  # size queries of foreign tensor classes: answered by the tensor itself
+
+
+@attrs.define(eq=False)
+class OperatorCost:
+    """One distinct operator call and what it costs; counted by reference."""
+
+    info: OperatorInfo
+    flops: int | None = None  # the operator view; None when there is no formula, or it failed
+    failure: str | None = None
+    call: OperatorCall | None = None
+    floating: bool = True
+    _estimate: Mapping[str, int] | None = None
+
+    def estimate(self) -> Mapping[str, int]:
+        """Return MACs, module FLOPs and DMAs of one such call; what has no formula is left out."""
+        if self._estimate is None:
+            formula = self.info.formula
+            if formula is None or formula.estimate is None or self.call is None:
+                self._estimate = {}
+            else:
+                try:
+                    self._estimate = dict(formula.estimate(self.call))
+                except Exception:  # an uncovered call form: no estimate, never a guess
+                    self._estimate = {}
+        return self._estimate
+
+
+class OperatorSink(Protocol):
+    """Where the mode puts what it saw."""
+
+    suspended: bool
+
+    def current_operators(self) -> dict[OperatorCost, int] | None:
+        """Return the tally of the innermost running call, or `None` when nothing of ours is running."""
+
+
+def checked_mapping(custom_mapping: Mapping[Any, Any] | None) -> dict[Any, FlopFormula]:
+    """Check the caller's operator formulas before anything runs.
+
+    Args:
+        custom_mapping: operator packet (`torch.ops.aten.mm`) to a formula in PyTorch's shape contract.
+
+    Raises:
+        TypeError: a key is no operator packet, or a value is no callable; the message names the key.
+
+    """
+    if custom_mapping is None:
+        return {}
+    if not isinstance(custom_mapping, Mapping):
+        raise TypeError(
+            f"custom_mapping must map operator packets to formulas, got {type(custom_mapping).__name__}; "
+            "write {torch.ops.aten.mm: formula}"
+        )
+    from torch.utils.flop_counter import shape_wrapper
+
+    found: dict[Any, FlopFormula] = {}
+    for key, formula in custom_mapping.items():
+        if not isinstance(key, torch._ops.OpOverloadPacket):
+            raise TypeError(
+                f"custom_mapping key {key!r} must be an operator packet such as torch.ops.aten.mm, not an overload or name"
+            )
+        if not callable(formula):
+            raise TypeError(f"custom_mapping[{key}] must be a callable, got {type(formula).__name__}")
+        found[key] = formula if getattr(formula, "_get_raw", False) else shape_wrapper(formula)
+    return found
+
+
+class OperatorBook:
+    """Everything known about operators for one scan: caller's formulas, PyTorch's registry, plugins' offers."""
+
+    def __init__(self, offered: Iterable[OfferedFormula] = (), custom_mapping: Mapping[Any, Any] | None = None) -> None:
+        self._custom = checked_mapping(custom_mapping)
+        self._offered = {offer.formula.operator: offer.formula for offer in reversed(tuple(offered))}
+        self._infos: dict[Any, OperatorInfo] = {}
+        self._costs: dict[Any, OperatorCost] = {}
+
+    def info(self, func: Any) -> OperatorInfo:
+        """Return what is known of `func`, an overload or a higher-order operator."""
+        info = self._infos.get(func)
+        if info is None:
+            info = self._infos[func] = self._describe(func)
+        return info
+
+    def _describe(self, func: Any) -> OperatorInfo:
+        if not isinstance(func, torch._ops.OpOverload):  # higher-order: its body is out of sight
+            return OperatorInfo(f"higher_order.{func}", "", "contraction", None, None, None, None, (), False)
+        from torch.utils.flop_counter import flop_registry
+
+        packet = func._overloadpacket
+        name = f"{func.namespace}.{func._opname}"
+        formula = self._offered.get(name)
+        flops = self._custom.get(packet)
+        known_gap = None
+        if flops is None:
+            flops = flop_registry.get(packet)
+            known_gap = formula.known_gap if formula is not None else None
+            if flops is None and formula is not None and formula.flops is not None:
+                from torch.utils.flop_counter import shape_wrapper
+
+                flops = shape_wrapper(formula.flops)
+        kind, reason = self._classify(func, formula, flops)
+        arguments = func._schema.arguments
+        writes = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
+        if func._opname in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"):
+            writes = (3, 4)  # update the running statistics although their schema does not say so
+        decompose = flops is None and formula is None and kind != "ignored" and func._can_decompose()
+        return OperatorInfo(
+            name, func._overloadname, kind, reason, flops, formula, known_gap, writes, decompose, name in _SIZE_QUERIES
+        )
+
+    def _classify(
+        self, func: Any, formula: OperatorFormula | None, flops: FlopFormula | None
+    ) -> tuple[OperatorKind, str | None]:
+        if formula is not None:
+            return formula.kind, formula.reason
+        if flops is not None:
+            return "contraction", None
+        schema = func._schema
+        if all(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns) and schema.returns:
+            return "ignored", "Metadata-only tensor view."
+        if not any(_holds_tensor(r.type) for r in schema.returns) and not schema.is_mutable:
+            return "ignored", "Returns no tensor."
+        if torch.Tag.pointwise in func.tags:
+            return "arithmetic", None
+        # Nothing is known of it: it may hide a contraction, so it makes every count incomplete.
+        return "contraction", None
+
+    def cost(self, info: OperatorInfo, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperatorCost:
+        """Return the cost of this call, from the cache when its signature was seen before."""
+        key: tuple[Any, ...] | None
+        try:
+            key = (func, *_signature(args), *_signature(tuple(kwargs.items()) if kwargs else ()))
+            found = self._costs.get(key)
+        except Exception:  # nested tensors name no shape
+            key, found = None, None
+        if found is None:
+            found = self._measure(info, args, kwargs, out)
+            if key is not None:
+                self._costs[key] = found
+        return found
+
+    def _measure(self, info: OperatorInfo, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperatorCost:
+        cost = OperatorCost(info)
+        try:
+            cost.call = OperatorCall(
+                info.name, info.overload, _specs(args), {k: _specs(v) for k, v in kwargs.items()}, _specs(out)
+            )
+            cost.floating = _floating(cost.call)
+        except Exception as error:
+            cost.failure = f"{type(error).__name__}: {error}"
+        if info.flops is not None:
+            try:
+                flops = info.flops(*args, **kwargs, out_val=out)
+                cost.flops = int(flops)
+            except Exception as error:
+                cost.failure = f"{type(error).__name__}: {error}"
+        return cost
+
+
+_SIZE_QUERIES = frozenset(
+    f"aten.{name}"
+    for name in (
+        "sym_is_contiguous is_contiguous is_strides_like_format is_non_overlapping_and_dense size sym_size stride "
+        "sym_stride storage_offset sym_storage_offset numel sym_numel dim"
+    ).split()
+) | {"prim.layout"}
+
+
+def _holds_tensor(kind: Any) -> bool:
+    return "Tensor" in str(kind)
+
+
+def _signature(values: Any) -> tuple[Any, ...]:
+    parts: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            parts.append(value.shape)
+            parts.append(value.dtype)
+        elif isinstance(value, list | tuple):
+            parts.append(_signature(value))
+        elif isinstance(value, float):
+            parts.append(float)  # no cost depends on the value of a scalar
+        else:
+            parts.append(value)
+    return tuple(parts)
+
+
+def _specs(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        shape = tuple(value.shape)
+        if not all(type(size) is int for size in shape):
+            raise ValueError("a tensor without one plain shape")
+        return TensorSpec(shape, value.dtype)
+    if isinstance(value, list | tuple):
+        return tuple(_specs(item) for item in value)
+    return value
+
+
+def _floating(call: OperatorCall) -> bool:
+    """Whether any operand or result is floating or complex; integer and boolean arithmetic is no FLOP."""
+    stack = [call.args, tuple(call.kwargs.values()), call.output]
+    seen = False
+    while stack:
+        value = stack.pop()
+        if isinstance(value, TensorSpec):
+            seen = True
+            if value.dtype.is_floating_point or value.dtype.is_complex:
+                return True
+        elif isinstance(value, tuple):
+            stack.extend(value)
+    return not seen
+
+
+class OperatorMode(TorchDispatchMode):
+    """Sees every operator of this thread and changes none."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, sink: OperatorSink, book: OperatorBook, guard: TensorGuard | None = None) -> None:
+        super().__init__()
+        self._sink = sink
+        self._book = book
+        self._guard = guard
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        sink = self._sink
+        tally = None if sink.suspended else sink.current_operators()
+        if tally is None:
+            return func(*args, **kwargs)
+        book = self._book
+        info = book._infos.get(func) or book.info(func)
+        if info.forbidden:
+            return NotImplemented
+        if info.decompose:
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        if info.writes and self._guard is not None:
+            for position in info.writes:
+                if position < len(args) and isinstance(args[position], torch.Tensor):
+                    self._guard.before_write(args[position])
+        out = func(*args, **kwargs)
+        cost = book.cost(info, func, args, kwargs, out)
+        tally[cost] = tally.get(cost, 0) + 1
+        return out

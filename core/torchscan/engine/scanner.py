@@ -1,0 +1,253 @@
+"""The public scans: `crawl_module`, `scan`, `summary`, `measure_flops`, and the embeddable `Scanner`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from torchscan.contract.call import ModuleCall
+from torchscan.contract.errors import IncompleteAnalysisError
+from torchscan.contract.states import METRICS
+from torchscan.engine import hooks
+from torchscan.engine.assembly import Assembly, Plan, incomplete
+from torchscan.engine.inputs import InputShape, call_arguments
+from torchscan.engine.observer import CallRecord, Observer
+from torchscan.engine.operators import OperatorBook, OperatorMode
+from torchscan.engine.state import TensorGuard, evaluation, exclusive, force_eager, random_state
+from torchscan.engine.values import describe
+from torchscan.plugins.manager import PluginHost, default_host
+from torchscan.plugins.resolution import Resolver, caller_registrations
+from torchscan.report.schema import Inputs, PluginUsed, Report
+
+__all__ = ["SELECTABLE", "Scanner", "crawl_module", "measure_flops", "scan", "summary"]
+
+#: Everything `metrics=` may name.
+SELECTABLE: Final = (*METRICS, "operator_flops", "token_dependencies")
+
+
+def checked_plan(mode: str, functional: str, execution: str, metrics: Iterable[str] | None) -> Plan:
+    """Check what a scan was asked to do.
+
+    Raises:
+        ValueError: an option has an unknown value; the message lists the known ones.
+        TypeError: `metrics` is one string.
+
+    """
+    for name, value, known in (
+        ("mode", mode, ("full", "structure")),
+        ("functional", functional, ("audit", "estimate", "skip")),
+        ("execution", execution, ("real", "fake")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+    if isinstance(metrics, str):
+        raise TypeError(f"metrics must be a collection of names such as {{{metrics!r}}}, got a string")
+    selected = frozenset(SELECTABLE if metrics is None else metrics)
+    if unknown := sorted(map(str, selected - frozenset(SELECTABLE))):
+        raise ValueError(f"metrics names nothing known: {', '.join(unknown)}; choose from {', '.join(SELECTABLE)}")
+    return Plan(selected, mode, functional, execution, metrics is not None)
+
+
+class Scanner:
+    """An embeddable scanner with its own plugin set.
+
+    Args:
+        plugins: objects or modules with hook implementations, beside the installed ones.
+        autoload: whether installed plugins are loaded; `None` asks the environment.
+        disabled: names of installed plugins to leave out.
+
+    Two scanners with different plugins do not see each other; nothing global changes.
+    """
+
+    def __init__(
+        self, plugins: Iterable[object] = (), *, autoload: bool | None = None, disabled: Iterable[str] = ()
+    ) -> None:
+        self._host = PluginHost(plugins, autoload=autoload, disabled=disabled)
+
+    @classmethod
+    def _with_host(cls, host: PluginHost) -> Scanner:
+        scanner = cls.__new__(cls)
+        scanner._host = host
+        return scanner
+
+    @property
+    def host(self) -> PluginHost:
+        """The plugins of this scanner."""
+        return self._host
+
+    def scan(
+        self,
+        module: nn.Module,
+        input_shape: InputShape | None = None,
+        *,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        dtype: torch.dtype | Iterable[torch.dtype] | None = None,
+        device: torch.device | str | None = None,
+        mode: str = "full",
+        strict: bool = False,
+        functional: str = "audit",
+        metrics: Iterable[str] | None = None,
+        execution: str = "real",
+        custom_modules: Mapping[Any, Any] | None = None,
+        custom_mapping: Mapping[Any, Any] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Report:
+        """Run one call in evaluation mode without gradients and return its typed report.
+
+        Args:
+            module: the model.
+            input_shape: sizes of one generated input without the batch dimension (one is added), or a list of them
+                for several positional inputs. Excludes `args` and `kwargs`.
+            args: the positional arguments of the call; passed through untouched.
+            kwargs: its keyword arguments; passed through untouched.
+            dtype: of generated inputs, one or one per input; by default that of the first floating parameter or
+                buffer, else float32.
+            device: of generated inputs; by default that of the first parameter or buffer, else the CPU.
+            mode: `"full"`, or `"structure"` for shapes and parameters without any formula.
+            strict: raise when a requested metric is incomplete.
+            functional: what happens to arithmetic in a composite's own body: `"audit"` makes the affected metrics
+                partial, `"estimate"` counts it with operator formulas, `"skip"` does not look at it (composites are
+                then partial).
+            metrics: names of the metrics to compute; by default all of them, with `operator_flops` and
+                `token_dependencies`.
+            execution: `"real"`, or `"fake"` for the same module metrics without computing anything.
+            custom_modules: module class (or dotted name) to handler, for this call alone.
+            custom_mapping: operator packet to a FLOP formula in PyTorch's shape contract, for this call alone.
+            progress: called with the number of module calls seen so far.
+
+        Returns:
+            The report.
+
+        Raises:
+            IncompleteAnalysisError: `strict` and a requested metric is incomplete; carries `.report`.
+            ConcurrentScanError: the module is already being scanned.
+            TypeError: an argument has the wrong type; the message names it.
+            ValueError: an argument has a wrong value; the message names it.
+
+        An exception of the model reaches the caller as it is; training flags, parameters, buffers, hooks and random
+        state are put back in every case.
+        """
+        plan = checked_plan(mode, functional, execution, metrics)
+        registrations = caller_registrations(custom_modules)
+        call_args, call_kwargs, generated = call_arguments(module, input_shape, args, kwargs, dtype, device)
+        host = self._host
+        book = OperatorBook(host.operator_formulas if plan.mode == "full" else (), custom_mapping)
+        resolver = Resolver(registrations, host.handlers if plan.mode == "full" else ())
+        training_before = module.training
+        inputs = Inputs(
+            "generated" if generated else "provided",
+            tuple(describe(arg) for arg in call_args),
+            {name: describe(value) for name, value in call_kwargs.items()},
+        )
+        with exclusive(module):
+            if execution == "fake":
+                from torchscan.engine.fake import fake_run
+
+                run = fake_run(module, call_args, call_kwargs)
+            else:
+                run = _real_run(module, call_args, call_kwargs)
+            with run as (readable, call):
+                observer = Observer(
+                    module, resolver, plan.bits, readable=readable, call_estimated=self._streamed(plan), progress=progress
+                )
+                watched = plan.audits or plan.operator_view
+                guard = TensorGuard(module, copy_buffers=not watched)
+                with contextlib.ExitStack() as stack:
+                    stack.enter_context(random_state(module))
+                    stack.callback(guard.restore)
+                    stack.enter_context(force_eager(module))
+                    stack.enter_context(evaluation(module))
+                    hooks.listen(observer)
+                    stack.callback(hooks.unlisten, observer)
+                    if watched:
+                        stack.enter_context(OperatorMode(observer, book, guard))
+                    call()
+        report = self._assembly(observer, plan, training_before, inputs, resolver).report()
+        host.report_ready(report)
+        if strict and (why := incomplete(report, plan)):
+            raise IncompleteAnalysisError(f"the analysis is incomplete: {why}", report)
+        return report
+
+    def crawl_module(self, module: nn.Module, input_shape: InputShape | None = None, **options: Any) -> dict[str, Any]:
+        """Do as `scan`, and return the wire form: plain JSON-ready data."""
+        return self.scan(module, input_shape, **options).to_dict()
+
+    def _assembly(
+        self, observer: Observer, plan: Plan, training_before: bool, inputs: Inputs, resolver: Resolver
+    ) -> Assembly:
+        host = self._host
+        return Assembly(
+            observer,
+            plan,
+            training_before=training_before,
+            inputs=inputs,
+            plugins=[PluginUsed(p.name, p.distribution, p.version) for p in host.plugins if p.status == "ok"],
+            diagnostics=(*host.diagnostics, *resolver.conflicts.values()),
+        )
+
+    def _streamed(self, plan: Plan) -> Callable[[ModuleCall, CallRecord], None] | None:
+        host = self._host
+        if not host.wants_call_estimated:
+            return None
+
+        def streamed(call: ModuleCall, record: CallRecord) -> None:
+            from torchscan.engine.assembly import single_layer
+
+            host.call_estimated(call, single_layer(record, plan))
+
+        return streamed
+
+
+@contextlib.contextmanager
+def _real_run(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    yield None, lambda: module(*args, **kwargs)
+
+
+def scan(module: nn.Module, input_shape: InputShape | None = None, **options: Any) -> Report:
+    """Scan one call with the installed plugins; see `Scanner.scan` for the arguments."""
+    return _installed().scan(module, input_shape, **options)
+
+
+def crawl_module(module: nn.Module, input_shape: InputShape | None = None, **options: Any) -> dict[str, Any]:
+    """Scan one call and return plain JSON-ready data; see `Scanner.scan` for the arguments."""
+    return _installed().scan(module, input_shape, **options).to_dict()
+
+
+def summary(module: nn.Module, input_shape: InputShape | None = None, **options: Any) -> dict[str, Any]:
+    """Scan one call, print the table, and return what `crawl_module` returns."""
+    from torchscan.report.text import print_summary
+
+    report = _installed().scan(module, input_shape, **options)
+    print_summary(report)
+    return report.to_dict()
+
+
+def measure_flops(
+    workload: Callable[[], Any],
+    *,
+    modules: nn.Module | Iterable[nn.Module] | Mapping[str, nn.Module] | None = None,
+    custom_mapping: Mapping[Any, Any] | None = None,
+) -> dict[str, Any]:
+    """Count the operator FLOPs of any workload, backward passes included, as what really ran.
+
+    Args:
+        workload: called once, without arguments, in the caller's own modes.
+        modules: the modules to break the count down by; a mapping names them, else their class does.
+        custom_mapping: operator packet to a FLOP formula in PyTorch's shape contract, for this call alone.
+
+    Returns:
+        The operator view in wire form: `total`, `by_module`, `by_operator`, `ignored_operators`, `diagnostics`.
+
+    """
+    from torchscan.engine.workload import measure
+
+    return measure(workload, modules, custom_mapping, default_host())
+
+
+def _installed() -> Scanner:
+    return Scanner._with_host(default_host())
