@@ -69,7 +69,12 @@ def import_plugin(candidate: Candidate) -> object:
             reason="unmet_requirement",
         )
     entry_point = candidate.entry_point
-    module = entry_point.module
+    try:
+        module = entry_point.module
+    except AttributeError:
+        raise PluginProblem(
+            f"its entry point {entry_point.value!r} is neither a module nor module:attribute", reason="module_missing"
+        ) from None
     try:
         return entry_point.load()
     except ModuleNotFoundError as error:
