@@ -1,0 +1,87 @@
+"""MACs of native Transformer calls. Derivations: docs/derivations/attention.md and transformer.md."""
+
+from __future__ import annotations
+
+from torchscan_native.transformer.dims import (
+    AttentionDims,
+    DecoderLayerDims,
+    EncoderLayerDims,
+    FeedForwardDims,
+    NormDims,
+    StackDims,
+    TransformerDims,
+)
+
+__all__ = [
+    "attention_macs",
+    "decoder_layer_macs",
+    "decoder_macs",
+    "encoder_layer_macs",
+    "encoder_macs",
+    "feed_forward_macs",
+    "norm_macs",
+    "transformer_macs",
+]
+
+
+def attention_macs(d: AttentionDims) -> int:
+    """MACs of one attention call. Derivation: docs/derivations/attention.md#macs."""
+    b, t, s, e = d.batch, d.target_length, d.source_length, d.embed_dim
+    query = b * t * e * e  # (T, E) @ (E, E)
+    key = b * s * d.kdim * e  # (S, K) @ (K, E)
+    value = b * s * d.vdim * e  # (S, V) @ (V, E)
+    scores = b * t * s * e  # H products (T, D) @ (D, S); H * D = E
+    weighted = b * t * s * e  # H products (T, S) @ (S, D)
+    output = b * t * e * e  # (T, E) @ (E, E)
+    return query + key + value + scores + weighted + output
+
+
+def feed_forward_macs(d: FeedForwardDims) -> int:
+    """MACs of a feed-forward block. Derivation: docs/derivations/transformer.md#feed-forward."""
+    first = d.tokens * d.embed_dim * d.hidden  # (B·T, E) @ (E, F)
+    second = d.tokens * d.hidden * d.embed_dim  # (B·T, F) @ (F, E)
+    return first + second
+
+
+def norm_macs(d: NormDims | None) -> int:
+    """MACs of a feature-only LayerNorm, 0 for none. Derivation: docs/derivations/transformer.md#normalization."""
+    if d is None:
+        return 0
+    n = d.rows * d.width
+    squares = n  # one product per term of the variance
+    affine = n * d.weight  # one product per element; a bias alone has none
+    return squares + affine
+
+
+def encoder_layer_macs(d: EncoderLayerDims) -> int:
+    """MACs of an encoder layer. Derivation: docs/derivations/transformer.md#encoder-layer."""
+    attention = attention_macs(d.self_attention)
+    feed_forward = feed_forward_macs(d.feed_forward)
+    norms = sum(map(norm_macs, d.norms))
+    return attention + feed_forward + norms
+
+
+def decoder_layer_macs(d: DecoderLayerDims) -> int:
+    """MACs of a decoder layer. Derivation: docs/derivations/transformer.md#decoder-layer."""
+    self_attention = attention_macs(d.self_attention)
+    cross_attention = attention_macs(d.cross_attention)
+    feed_forward = feed_forward_macs(d.feed_forward)
+    norms = sum(map(norm_macs, d.norms))
+    return self_attention + cross_attention + feed_forward + norms
+
+
+def encoder_macs(d: StackDims[EncoderLayerDims]) -> int:
+    """MACs of an encoder stack. Derivation: docs/derivations/transformer.md#stacks."""
+    layers = sum(map(encoder_layer_macs, d.layers))
+    return layers + norm_macs(d.norm)
+
+
+def decoder_macs(d: StackDims[DecoderLayerDims]) -> int:
+    """MACs of a decoder stack. Derivation: docs/derivations/transformer.md#stacks."""
+    layers = sum(map(decoder_layer_macs, d.layers))
+    return layers + norm_macs(d.norm)
+
+
+def transformer_macs(d: TransformerDims) -> int:
+    """MACs of an `nn.Transformer`. Derivation: docs/derivations/transformer.md#stacks."""
+    return encoder_macs(d.encoder) + decoder_macs(d.decoder)
