@@ -247,20 +247,6 @@ def _value_hook(converter: Converter) -> Hook:
     return structure
 
 
-def _read_tokens(converter: Converter) -> Hook:
-    read = _class_hook(converter)(TokenDependencies)
-
-    def structure(value: Any, _: Any) -> TokenDependencies:
-        tokens: TokenDependencies = read(value, TokenDependencies)
-        if tokens.status == "complete" and tokens.output is None:
-            raise ValueError("a complete relation has an output and sources")
-        if tokens.status == "unavailable" and (tokens.sources or tokens.output is not None):
-            raise ValueError("an unavailable relation has neither output nor sources")
-        return tokens
-
-    return structure
-
-
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
@@ -368,7 +354,6 @@ def configure_converter(converter: Converter) -> None:
     converter.register_structure_hook_factory(_is_mapping, _mapping_hook(converter))
     converter.register_structure_hook(MetricResult, _MetricReader())
     converter.register_structure_hook_func(lambda cls: cls is Value or cls == Value, _value_hook(converter))
-    converter.register_structure_hook(TokenDependencies, _read_tokens(converter))
 
     converter.register_unstructure_hook_factory(attrs.has, _write_class(converter))
     converter.register_unstructure_hook_factory(_is_tuple, _write_sequence(converter))
