@@ -29,6 +29,7 @@ _HOME = {
     "TokenDependencies": "torchscan.contract.tokens",
     "hookimpl": "torchscan.contract.hookspecs",
     "ConcurrentScanError": "torchscan.contract.errors",
+    "FakeExecutionError": "torchscan.contract.errors",
     "IncompleteAnalysisError": "torchscan.contract.errors",
     "ReportError": "torchscan.contract.errors",
     "TorchScanError": "torchscan.contract.errors",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from torchscan.contract.diagnostics import Diagnostic
     from torchscan.contract.errors import (
         ConcurrentScanError,
+        FakeExecutionError,
         IncompleteAnalysisError,
         ReportError,
         TorchScanError,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchscan.report.schema import Report
 
-__all__ = ["ConcurrentScanError", "IncompleteAnalysisError", "ReportError", "TorchScanError"]
+__all__ = ["ConcurrentScanError", "FakeExecutionError", "IncompleteAnalysisError", "ReportError", "TorchScanError"]
 
 
 class TorchScanError(Exception):
@@ -19,6 +19,10 @@ class TorchScanError(Exception):
 
 class ConcurrentScanError(TorchScanError, RuntimeError):
     """The same module instance is already being scanned."""
+
+
+class FakeExecutionError(TorchScanError, RuntimeError):
+    """The model's code needs real values, which `execution="fake"` does not compute; the message names the line."""
 
 
 class ReportError(TorchScanError, ValueError):

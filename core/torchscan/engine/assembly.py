@@ -163,16 +163,16 @@ class Assembly:
     def report(self) -> Report:
         """Return the report."""
         records = self._observer.records
-        stored, rows = count_stored(self._observer.places, records)
+        stored, rows = count_stored(self._observer.tree.places.values(), records)
         layers = [self._layer(record, *rows.get(record, (_NO_PARAMETERS, _NO_BUFFERS))) for record in records]
         operators = (
-            operator_report(records, self._observer.root, full=self._plan.audits or self._plan.operator_view)
+            operator_report(records, self._observer.tree.root, full=self._plan.audits or self._plan.operator_view)
             if self._plan.operator_view
             else not_requested()
         )
         self._report_alarms()
         return Report(
-            context=self._context(),
+            context=self._context(stored),
             inputs=self._inputs,
             layers=tuple(layers),
             totals=self._totals(stored, operators),
@@ -476,14 +476,8 @@ class Assembly:
             dmas=metric("dmas"),
         )
 
-    def _context(self) -> Context:
-        root = self._observer.root
-        devices: set[str] = set()
-        dtypes: set[str] = set()
-        for tensors in (root.parameters(), root.buffers()):
-            for tensor in tensors:
-                devices.add(str(tensor.device))
-                dtypes.add(str(tensor.dtype))
+    def _context(self, stored: StoredTensors) -> Context:
+        root = self._observer.tree.root
         kind = type(root)
         return Context(
             torchscan_version=__version__,
@@ -492,8 +486,8 @@ class Assembly:
             model_type=f"{kind.__module__}.{kind.__qualname__}",
             execution_mode="evaluation_no_grad",
             training_before=self._training_before,
-            devices=tuple(sorted(devices)),
-            dtypes=tuple(sorted(dtypes)),
+            devices=tuple(sorted(map(str, stored.devices))),
+            dtypes=tuple(sorted(map(str, stored.dtypes))),
             analysis_mode=self._plan.mode,
             execution=self._plan.execution,
             functional=self._plan.functional,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from torchscan.contract import tokens as _tokens
 from torchscan.contract.states import UNITS, Complete, MetricState, Partial, Unavailable, checked_number
+from torchscan.contract.token_checks import check_token_dependencies
 from torchscan.contract.tokens import TokenDependencies
 
 if TYPE_CHECKING:
@@ -107,12 +107,7 @@ def checked_tokens(value: Any, call: ModuleCall) -> TokenDependencies:
     """
     if value is None:
         return TokenDependencies.unavailable("unavailable", "the handler said so")
-    if not isinstance(value, TokenDependencies):
-        raise BadResult(f"expected TokenDependencies, got {type(value).__name__}")
-    check = getattr(_tokens, "check_token_dependencies", None)
-    if check is not None:
-        try:
-            check(value, call)
-        except (TypeError, ValueError) as error:
-            raise BadResult(str(error)) from None
-    return value
+    try:
+        return check_token_dependencies(value, call)
+    except (TypeError, ValueError) as error:
+        raise BadResult(str(error)) from None

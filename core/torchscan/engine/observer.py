@@ -19,11 +19,12 @@ from torchscan.contract.states import METRICS, Complete, Partial, Unavailable
 from torchscan.contract.tokens import TokenDependencies
 from torchscan.engine.estimates import BadResult, checked_state, checked_tokens, failure_state
 from torchscan.engine.operators import OperatorCost
+from torchscan.engine.tree import ModulePlace, ModuleTree
 from torchscan.engine.values import describe, describe_call
 from torchscan.plugins.resolution import Candidate, Resolver
 from torchscan.report.schema import CallInput, Failed, Value
 
-__all__ = ["CallRecord", "ModulePlace", "Observer"]
+__all__ = ["CallRecord", "Observer"]
 
 #: One bit per metric; token dependencies have the next one.
 BITS: Final = {name: 1 << index for index, name in enumerate((*METRICS, "token_dependencies"))}
@@ -31,19 +32,6 @@ TOKENS: Final = BITS["token_dependencies"]
 _SPATIAL: Final = BITS["receptive_field"] | BITS["effective_stride"] | BITS["effective_padding"]
 _FAILED: Final = Failed()
 _NO_INPUT: Final = CallInput()
-
-
-class ModulePlace:
-    """Where one module instance sits in the tree."""
-
-    __slots__ = ("calls", "depth", "module", "name", "path")
-
-    def __init__(self, module: nn.Module, path: str, depth: int, name: str) -> None:
-        self.module = module
-        self.path = path
-        self.depth = depth
-        self.name = name
-        self.calls = 0
 
 
 class CallRecord:
@@ -135,7 +123,7 @@ class Observer:
     """Hears the calls of one model in one thread and keeps a record of each.
 
     Args:
-        root: the model.
+        tree: the model.
         resolver: which handlers apply to a module type.
         requested: bits of the metrics wanted.
         call_estimated: told of every estimated call, when somebody listens.
@@ -145,7 +133,7 @@ class Observer:
 
     def __init__(
         self,
-        root: nn.Module,
+        tree: ModuleTree,
         resolver: Resolver,
         requested: int,
         *,
@@ -153,7 +141,7 @@ class Observer:
         readable: Callable[[torch.Tensor], torch.Tensor | None] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        self.root = root
+        self.tree = tree
         self.records: list[CallRecord] = []
         self.stack: list[CallRecord] = []
         self.suspended = False
@@ -163,22 +151,9 @@ class Observer:
         self._call_estimated = call_estimated
         self._readable = readable
         self._progress = progress
-        self._places: dict[int, ModulePlace] = {}
+        self._places = tree.places
         self._wanted: dict[int, frozenset[str]] = {}
         self._static: dict[type, int] = {}
-        self._map()
-
-    def _map(self) -> None:
-        for path, module in self.root.named_modules():
-            if id(module) not in self._places:
-                depth = path.count(".") + 1 if path else 0
-                name = path.rpartition(".")[2] if path else type(module).__name__.lower()
-                self._places[id(module)] = ModulePlace(module, path, depth, name)
-
-    @property
-    def places(self) -> list[ModulePlace]:
-        """Every module of the tree, with the number of its calls."""
-        return list(self._places.values())
 
     def current_operators(self) -> dict[OperatorCost, int] | None:
         """Return the tally of the innermost running call."""
@@ -194,7 +169,7 @@ class Observer:
         if place is None or place.module is not module:
             if not self.stack:
                 return
-            self._map()  # the model may have made the module during this call
+            self.tree.grow()  # the model may have made the module during this call
             place = self._places.get(id(module))
             if place is None or place.module is not module:
                 return

@@ -6,11 +6,13 @@ that an operator costs one dictionary look-up.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import torch
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchscan.contract.operators import OperatorCall, OperatorFormula, OperatorKind, TensorSpec
@@ -251,24 +253,87 @@ def _floating(call: OperatorCall) -> bool:
     return not seen
 
 
+class _ProcessFlags:
+    """PyTorch notes "some mode is active" in process-wide flags that overlapping threads leave set; put them back."""
+
+    _NAMES = (
+        "_is_in_torch_dispatch_mode",
+        "_is_in_non_infra_torch_dispatch_mode",
+        "_is_in_any_mode_without_ignore_compile_internals",
+    )
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._active = 0
+        self._before: dict[str, bool] = {}
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._active == 0:
+                self._before = {n: getattr(_python_dispatch, n) for n in self._NAMES if hasattr(_python_dispatch, n)}
+            self._active += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._active -= 1
+            if self._active == 0:
+                for name, value in self._before.items():
+                    setattr(_python_dispatch, name, value)
+                note = getattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals", None)
+                if note is not None and self._NAMES[2] in self._before:
+                    note(self._before[self._NAMES[2]])
+
+
+_flags = _ProcessFlags()
+
+
 class OperatorMode(TorchDispatchMode):
-    """Sees every operator of this thread and changes none."""
+    """Sees every operator of this thread and changes none.
+
+    Args:
+        sink: takes the tally.
+        book: knows what operators cost; `None` counts nothing.
+        guard: is told before a parameter or buffer is written.
+        execute: runs an operator in place of the dispatcher (`execution="fake"`).
+
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, sink: OperatorSink, book: OperatorBook, guard: TensorGuard | None = None) -> None:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # The wrapper that newer releases put around every mode imports the compiler and costs more than this mode.
+        return False
+
+    def __enter__(self) -> OperatorMode:
+        _flags.enter()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        _flags.leave()
+
+    def __init__(
+        self,
+        sink: OperatorSink,
+        book: OperatorBook | None,
+        guard: TensorGuard | None = None,
+        execute: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None,
+    ) -> None:
         super().__init__()
         self._sink = sink
         self._book = book
         self._guard = guard
+        self._execute = execute
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         sink = self._sink
         tally = None if sink.suspended else sink.current_operators()
-        if tally is None:
-            return func(*args, **kwargs)
         book = self._book
+        if tally is None or book is None:
+            return func(*args, **kwargs) if self._execute is None else self._execute(func, args, kwargs)
         info = book._infos.get(func) or book.info(func)
         if info.forbidden:
             return NotImplemented
@@ -281,7 +346,7 @@ class OperatorMode(TorchDispatchMode):
             for position in info.writes:
                 if position < len(args) and isinstance(args[position], torch.Tensor):
                     self._guard.before_write(args[position])
-        out = func(*args, **kwargs)
+        out = func(*args, **kwargs) if self._execute is None else self._execute(func, args, kwargs)
         cost = book.cost(info, func, args, kwargs, out)
         tally[cost] = tally.get(cost, 0) + 1
         return out

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.parameter import is_lazy
 
-from torchscan.engine.observer import CallRecord, ModulePlace
+from torchscan.engine.observer import CallRecord
+from torchscan.engine.tree import ModulePlace, own_tensors
 from torchscan.report.schema import BufferCount, ParameterCount
 
 __all__ = ["StoredTensors", "count_stored"]
@@ -29,12 +29,16 @@ class _Extents:
         self._objects.add(id(tensor))
         count = tensor.numel()
         try:
-            storage = tensor.untyped_storage()._cdata
+            whole = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError, AttributeError):
             return count  # sparse, nested and opaque tensors have no one storage: each object is its own
         if count == 0:
             return 0
+        storage = whole._cdata
         size = tensor.element_size()
+        if storage not in self._extents and whole.nbytes() == count * size:
+            self._extents[storage] = [(0, count * size)]  # the usual case: a storage of its own
+            return count
         start = tensor.storage_offset() * size
         # Shared pieces may overlap in part (one flat buffer, many views), so extents are merged, not matched.
         span = (1 + sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True))) * size
@@ -71,6 +75,8 @@ class StoredTensors:
         self.buffer_elements = 0
         self.buffer_bytes = 0
         self.lazy = False  # a parameter has no size yet
+        self.devices: set[torch.device] = set()
+        self.dtypes: set[torch.dtype] = set()
 
 
 def count_stored(
@@ -126,10 +132,12 @@ def _count(
     trainable = frozen = size = elements = buffer_size = 0
     shared = buffer_shared = False
     for place in places:
-        for parameter in _own(place.module, "_parameters", "named_parameters"):
+        for parameter in own_tensors(place.module, "_parameters"):
             if is_lazy(parameter):
                 sums.lazy = True
                 continue
+            sums.devices.add(parameter.device)
+            sums.dtypes.add(parameter.dtype)
             new = seen.add(parameter)
             shared |= new < parameter.numel()
             size += new * parameter.element_size()
@@ -137,7 +145,9 @@ def _count(
                 trainable += new
             else:
                 frozen += new
-        for buffer in _own(place.module, "_buffers", "named_buffers"):
+        for buffer in own_tensors(place.module, "_buffers"):
+            sums.devices.add(buffer.device)
+            sums.dtypes.add(buffer.dtype)
             new = seen.add(buffer)
             buffer_shared |= new < buffer.numel()
             elements += new
@@ -150,9 +160,3 @@ def _count(
     own = ParameterCount(trainable, frozen, size, shared) if size or shared else _NO_PARAMETERS
     held = BufferCount(elements, buffer_size, buffer_shared) if elements or buffer_shared else _NO_BUFFERS
     return own, held
-
-
-def _own(module: nn.Module, registry: str, fallback: str) -> list[torch.Tensor]:
-    if isinstance(module, torch.jit.ScriptModule):  # its tensors live in C++
-        return [tensor for _, tensor in getattr(module, fallback)(recurse=False)]
-    return [tensor for tensor in getattr(module, registry).values() if tensor is not None]

@@ -18,6 +18,7 @@ from torchscan.engine.inputs import InputShape, call_arguments
 from torchscan.engine.observer import CallRecord, Observer
 from torchscan.engine.operators import OperatorBook, OperatorMode
 from torchscan.engine.state import TensorGuard, evaluation, exclusive, force_eager, random_state
+from torchscan.engine.tree import ModuleTree
 from torchscan.engine.values import describe
 from torchscan.plugins.manager import PluginHost, default_host
 from torchscan.plugins.resolution import Resolver, caller_registrations
@@ -144,29 +145,34 @@ class Scanner:
             tuple(describe(arg) for arg in call_args),
             {name: describe(value) for name, value in call_kwargs.items()},
         )
-        with exclusive(module):
+        tree = ModuleTree(module)
+        with exclusive(tree):
+            executor = None
             if execution == "fake":
-                from torchscan.engine.fake import fake_run
+                from torchscan.engine.fake import FakeExecutor
 
-                run = fake_run(module, call_args, call_kwargs)
-            else:
-                run = _real_run(module, call_args, call_kwargs)
-            with run as (readable, call):
-                observer = Observer(
-                    module, resolver, plan.bits, readable=readable, call_estimated=self._streamed(plan), progress=progress
-                )
-                watched = plan.audits or plan.operator_view
-                guard = TensorGuard(module, copy_buffers=not watched)
-                with contextlib.ExitStack() as stack:
-                    stack.enter_context(random_state(module))
-                    stack.callback(guard.restore)
-                    stack.enter_context(force_eager(module))
-                    stack.enter_context(evaluation(module))
-                    hooks.listen(observer)
-                    stack.callback(hooks.unlisten, observer)
-                    if watched:
-                        stack.enter_context(OperatorMode(observer, book, guard))
-                    call()
+                executor = FakeExecutor(tree)
+            observer = Observer(
+                tree,
+                resolver,
+                plan.bits,
+                readable=None if executor is None else executor.readable,
+                call_estimated=self._streamed(plan),
+                progress=progress,
+            )
+            watched = plan.audits or plan.operator_view
+            # A fake run writes no value; a run without the operator mode cannot see writes coming.
+            guard = TensorGuard(tree, copy_buffers=not watched and executor is None)
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(random_state(tree))
+                stack.callback(guard.restore)
+                stack.enter_context(force_eager(tree))
+                stack.enter_context(evaluation(tree))
+                hooks.listen(observer)
+                stack.callback(hooks.unlisten, observer)
+                if watched or executor is not None:
+                    stack.enter_context(OperatorMode(observer, book if watched else None, guard, executor))
+                module(*call_args, **call_kwargs)
         report = self._assembly(observer, plan, training_before, inputs, resolver).report()
         host.report_ready(report)
         if strict and (why := incomplete(report, plan)):
@@ -201,11 +207,6 @@ class Scanner:
             host.call_estimated(call, single_layer(record, plan))
 
         return streamed
-
-
-@contextlib.contextmanager
-def _real_run(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    yield None, lambda: module(*args, **kwargs)
 
 
 def scan(module: nn.Module, input_shape: InputShape | None = None, **options: Any) -> Report:

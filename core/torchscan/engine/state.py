@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.parameter import is_lazy
 
 from torchscan.contract.errors import ConcurrentScanError
+from torchscan.engine.tree import ModuleTree
 
 __all__ = ["TensorGuard", "evaluation", "exclusive", "force_eager", "random_state"]
 
@@ -20,18 +21,18 @@ _scanned: set[int] = set()
 
 
 @contextlib.contextmanager
-def exclusive(module: nn.Module) -> Iterator[None]:
+def exclusive(tree: ModuleTree) -> Iterator[None]:
     """Hold every module of the tree for this scan.
 
     Raises:
         ConcurrentScanError: another scan holds one of them.
 
     """
-    held = {id(child) for child in module.modules()}
+    held = set(tree.places)
     with _lock:
-        if _scanned & held:
+        if not _scanned.isdisjoint(held):
             raise ConcurrentScanError(
-                f"this {type(module).__name__} (or a module inside it) is already being scanned; "
+                f"this {type(tree.root).__name__} (or a module inside it) is already being scanned; "
                 "two scans cannot share a module, because each switches it to evaluation mode. "
                 "Wait for the other scan, or scan a copy."
             )
@@ -44,31 +45,35 @@ def exclusive(module: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def evaluation(module: nn.Module) -> Iterator[None]:
+def evaluation(tree: ModuleTree) -> Iterator[None]:
     """Evaluation mode without gradients; every flag is put back as it was.
 
     The flags are set one by one: a model's own `train()` may do more than set a flag (merge weights, freeze norms),
     and that would outlive the scan.
     """
-    before = [(child, child.training) for child in module.modules()]
-    for child, training in before:
+    before = [(module, module.training) for module in tree.modules]
+    for module, training in before:
         if training:
-            child.training = False
+            module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        for child, training in before:
-            if child.training is not training:
-                child.training = training
+        for module, training in before:
+            if module.training is not training:
+                module.training = training
 
 
 @contextlib.contextmanager
-def random_state(module: nn.Module) -> Iterator[None]:
+def random_state(tree: ModuleTree) -> Iterator[None]:
     """Put the random generators back as they were, so that a scan does not shift later draws."""
     before = torch.get_rng_state()
     # Asking CUDA for its state would initialise it; a model without CUDA tensors must not pay for that.
-    devices = {p.device.index for p in module.parameters() if p.device.type == "cuda"}
+    devices = (
+        {parameter.device.index for parameter in tree.parameters() if parameter.is_cuda}
+        if torch.cuda.is_initialized()
+        else ()
+    )
     cuda = [(index, torch.cuda.get_rng_state(index)) for index in devices]
     try:
         yield
@@ -83,41 +88,48 @@ class TensorGuard:
 
     The operator mode calls `before_write` for every operator that writes in place. `restore` puts values and
     registrations back.
+
+    Args:
+        tree: the model.
+        copy_buffers: copy every buffer now, for a run without the operator mode.
+
     """
 
-    def __init__(self, module: nn.Module, *, copy_buffers: bool) -> None:
+    def __init__(self, tree: ModuleTree, *, copy_buffers: bool) -> None:
         self._registered: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._by_storage: dict[int, list[torch.Tensor]] = {}
+        self._empty: list[dict[str, Any]] = []
+        self._by_storage: dict[int, list[torch.Tensor]] | None = None
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for child in module.modules():
-            if isinstance(child, torch.jit.ScriptModule):
+        for module in tree.modules:
+            if isinstance(module, torch.jit.ScriptModule):
                 continue  # keeps its tensors in C++; nothing to compare by identity
-            for registry in (child._parameters, child._buffers):
-                self._registered.append((registry, dict(registry)))
-                for tensor in registry.values():
-                    self._watch(tensor)
-            self._registered.append((child._modules, dict(child._modules)))
+            for registry in (module._parameters, module._buffers, module._modules):
+                if registry:
+                    self._registered.append((registry, dict(registry)))
+                else:
+                    self._empty.append(registry)
             if copy_buffers:
-                for buffer in child._buffers.values():
+                for buffer in module._buffers.values():
                     if buffer is not None:
                         self._copy(buffer)
 
-    def _watch(self, tensor: torch.Tensor | None) -> None:
-        if tensor is None or is_lazy(tensor) or tensor.is_meta:
-            return
-        with contextlib.suppress(RuntimeError, NotImplementedError):  # no storage: sparse and opaque tensors
-            self._by_storage.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
-
     def before_write(self, tensor: torch.Tensor) -> None:
         """Hear that `tensor` is about to be written in place."""
-        if not self._by_storage:
-            return
-        try:
-            owners = self._by_storage.get(tensor.untyped_storage()._cdata)
-        except (RuntimeError, NotImplementedError):
-            return
-        for owner in owners or ():
-            self._copy(owner)
+        if self._by_storage is None:
+            self._by_storage = self._storages()
+        if self._by_storage:
+            with contextlib.suppress(RuntimeError, NotImplementedError):  # no storage: sparse and opaque tensors
+                for owner in self._by_storage.get(tensor.untyped_storage()._cdata, ()):
+                    self._copy(owner)
+
+    def _storages(self) -> dict[int, list[torch.Tensor]]:
+        found: dict[int, list[torch.Tensor]] = {}
+        for _, before in self._registered:
+            for tensor in before.values():
+                if isinstance(tensor, torch.Tensor) and not is_lazy(tensor) and not tensor.is_meta:
+                    with contextlib.suppress(RuntimeError, NotImplementedError):
+                        found.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
+        return found
 
     def _copy(self, tensor: torch.Tensor) -> None:
         if id(tensor) not in self._copies and not is_lazy(tensor) and not tensor.is_meta:
@@ -127,21 +139,23 @@ class TensorGuard:
     def restore(self) -> None:
         """Put everything back."""
         for registry, before in self._registered:
-            if registry.keys() != before.keys() or any(registry[name] is not before[name] for name in before):
+            if registry.keys() != before.keys() or not all(map(operator.is_, registry.values(), before.values())):
                 registry.clear()
                 registry.update(before)
-        with torch.no_grad():
-            for tensor, copy in self._copies.values():
-                if not torch.equal(tensor.data, copy):
-                    tensor.data.copy_(copy)
+        for registry in filter(None, self._empty):
+            registry.clear()
+        for tensor, copy in self._copies.values():
+            if not torch.equal(tensor.data, copy):
+                tensor.data.copy_(copy)
 
 
 @contextlib.contextmanager
-def force_eager(module: nn.Module) -> Iterator[None]:
+def force_eager(tree: ModuleTree) -> Iterator[None]:
     """Run compiled modules eagerly, so that their calls can be seen; costs nothing without one."""
     compiled = any(
-        type(child).__name__ == "OptimizedModule" or getattr(child, "_compiled_call_impl", None) is not None
-        for child in module.modules()
+        module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"
+        for module in tree.modules
+        if hasattr(module, "_compiled_call_impl")
     )
     if not compiled or not hasattr(torch.compiler, "set_stance"):
         yield
