@@ -17,7 +17,11 @@ from torchscan.contract.errors import TorchScanError
 if TYPE_CHECKING:
     from torchscan.report.schema import Report
 
-__all__ = ["MissingExtraError", "RenderOptions", "Renderer", "ReportFormat"]
+__all__ = ["FormatError", "MissingExtraError", "RenderOptions", "Renderer", "ReportFormat"]
+
+
+class FormatError(TorchScanError, ValueError):
+    """A report cannot be rendered as asked: an unknown format, metric or column, or a plugin's format failed."""
 
 
 class MissingExtraError(TorchScanError, ImportError):

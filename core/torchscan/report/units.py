@@ -8,7 +8,21 @@ from typing import Final
 from torchscan.contract.states import Complete, MetricState, Number, Partial, Unavailable
 from torchscan.report.schema import MetricResult
 
-__all__ = ["amount", "delta", "exact", "result", "si", "state"]
+__all__ = ["TITLES", "amount", "delta", "exact", "result", "si", "state"]
+
+#: The heading of each total, in the order of the page.
+TITLES: Final = {
+    "parameters": "parameters",
+    "trainable_parameters": "trainable parameters",
+    "frozen_parameters": "frozen parameters",
+    "parameter_bytes": "parameter bytes",
+    "buffer_elements": "buffer elements",
+    "buffer_bytes": "buffer bytes",
+    "module_flops": "module FLOPs",
+    "macs": "MACs",
+    "dmas": "DMAs",
+    "operator_flops": "operator FLOPs",
+}
 
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
 
