@@ -1,4 +1,4 @@
-"""Formulas of the `torch.nn` layers, one file per family."""
+"""Formulas of the `torch.nn` layers: one adapter per family here, its integer arithmetic in `formulas`."""
 
 from __future__ import annotations
 
@@ -9,4 +9,37 @@ from torchscan import HandlerRegistration
 
 def registrations() -> Iterator[HandlerRegistration]:
     """Yield one registration per layer class."""
-    yield from ()
+    from torchscan_native.layers import (
+        activation,
+        convolution,
+        distance,
+        embedding,
+        interpolation,
+        linear,
+        loss,
+        movement,
+        normalization,
+        parametrization,
+        pooling,
+        quantized,
+        recurrent,
+        softmax,
+    )
+
+    for family in (
+        linear,
+        convolution,
+        normalization,
+        activation,
+        softmax,
+        pooling,
+        embedding,
+        recurrent,
+        movement,
+        interpolation,
+        distance,
+        loss,
+        parametrization,
+        quantized,
+    ):
+        yield from family.registrations()
