@@ -133,6 +133,7 @@ class Assembly:
         plan: what was asked.
         context: devices, dtypes and the like.
         inputs: the arguments of the call.
+        execution_mode: `evaluation_no_grad`, or `observed` where the caller runs the model.
         plugins: who took part.
         diagnostics: what was found before the call (plugins, conflicts).
 
@@ -145,6 +146,7 @@ class Assembly:
         *,
         training_before: bool,
         inputs: Inputs,
+        execution_mode: str = "evaluation_no_grad",
         plugins: Iterable[PluginUsed] = (),
         diagnostics: Iterable[Diagnostic] = (),
     ) -> None:
@@ -153,6 +155,7 @@ class Assembly:
         self._bits = plan.bits
         self._training_before = training_before
         self._inputs = inputs
+        self._execution_mode = execution_mode
         self._plugins = tuple(plugins)
         self._diagnostics: list[Diagnostic] = list(diagnostics)
         self._sums = {name: _Sum() for name in COUNT_METRICS}
@@ -484,7 +487,7 @@ class Assembly:
             torch_version=str(torch.__version__),
             python_version=platform.python_version(),
             model_type=f"{kind.__module__}.{kind.__qualname__}",
-            execution_mode="evaluation_no_grad",
+            execution_mode=self._execution_mode,
             training_before=self._training_before,
             devices=tuple(sorted(map(str, stored.devices))),
             dtypes=tuple(sorted(map(str, stored.dtypes))),

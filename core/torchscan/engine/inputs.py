@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-__all__ = ["InputShape", "call_arguments"]
+__all__ = ["InputShape", "call_arguments", "generate_inputs"]
 
 InputShape: TypeAlias = Sequence[int] | Sequence[Sequence[int]]
 
@@ -45,7 +45,15 @@ def call_arguments(
     shapes = _shapes(input_shape)
     dtypes = _dtypes(module, dtype, len(shapes))
     target = torch.device(device) if device is not None else _default(module).device
-    return tuple(_generate(shape, kind, target) for shape, kind in zip(shapes, dtypes, strict=True)), {}, True
+    return tuple(_generate((1, *shape), kind, target) for shape, kind in zip(shapes, dtypes, strict=True)), {}, True
+
+
+def generate_inputs(
+    module: nn.Module, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Return one generated tensor per shape, batch dimension included, as `input_shape=` would fill them."""
+    like = _default(module)
+    return tuple(_generate(shape, dtype or like.dtype, like.device) for shape in shapes)
 
 
 def _shapes(input_shape: InputShape) -> list[tuple[int, ...]]:
@@ -84,8 +92,7 @@ def _dtypes(
     return dtypes
 
 
-def _generate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    sizes = (1, *shape)
+def _generate(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     # Zeros are valid token ids; floating inputs avoid zeros, on which some models divide.
     if dtype.is_floating_point or dtype.is_complex:
         return torch.ones(sizes, dtype=dtype, device=device)

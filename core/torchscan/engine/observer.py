@@ -6,6 +6,7 @@ Ownership and totals are decided afterwards, from the records alone (`torchscan.
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -154,6 +155,14 @@ class Observer:
         self._places = tree.places
         self._wanted: dict[int, frozenset[str]] = {}
         self._static: dict[type, int] = {}
+
+    def until(self, count: int) -> Observer:
+        """Return a view of the first `count` records, for a report while calls go on."""
+        if count == len(self.records):
+            return self
+        view = copy.copy(self)
+        view.records = self.records[:count]
+        return view
 
     def current_operators(self) -> dict[OperatorCost, int] | None:
         """Return the tally of the innermost running call."""

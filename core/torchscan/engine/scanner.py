@@ -15,6 +15,7 @@ from torchscan.contract.states import METRICS
 from torchscan.engine import hooks
 from torchscan.engine.assembly import Assembly, Plan, incomplete
 from torchscan.engine.inputs import InputShape, call_arguments
+from torchscan.engine.observation import Observation
 from torchscan.engine.observer import CallRecord, Observer
 from torchscan.engine.operators import OperatorBook, OperatorMode
 from torchscan.engine.state import TensorGuard, evaluation, exclusive, force_eager, random_state
@@ -179,12 +180,67 @@ class Scanner:
             raise IncompleteAnalysisError(f"the analysis is incomplete: {why}", report)
         return report
 
+    def observe(
+        self,
+        module: nn.Module,
+        *,
+        functional: str = "audit",
+        metrics: Iterable[str] | None = None,
+        custom_modules: Mapping[Any, Any] | None = None,
+        custom_mapping: Mapping[Any, Any] | None = None,
+    ) -> Observation:
+        """Return a context manager that watches calls of `module` without disturbing them.
+
+        Args:
+            module: the model; its mode, device and gradients stay the caller's affair. Where a formula describes
+                evaluation only, a module in training mode is unavailable.
+            functional: as in `scan`.
+            metrics: as in `scan`; without `operator_flops` and with `functional="skip"` no operator is looked at.
+            custom_modules: as in `scan`.
+            custom_mapping: as in `scan`.
+
+        Returns:
+            The observation: `.report()` at any time, `.calls`, `.clear()`.
+
+        Raises:
+            TypeError: an argument has the wrong type; the message names it.
+            ValueError: an argument has a wrong value; the message names it.
+
+        Example:
+            ```python
+            with torchscan.Scanner().observe(model) as observation:
+                model(batch)
+                print(observation.report().totals.macs)
+            ```
+
+        """
+        plan = checked_plan("full", functional, "real", metrics)
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"expected a torch.nn.Module to observe, got {type(module).__name__}")
+        resolver = Resolver(caller_registrations(custom_modules), self._host.handlers)
+        book = OperatorBook(self._host.operator_formulas, custom_mapping)
+        observer = Observer(ModuleTree(module), resolver, plan.bits, call_estimated=self._streamed(plan))
+        training = module.training
+
+        def build(seen: Observer, inputs: Inputs) -> Report:
+            report = self._assembly(seen, plan, training, inputs, resolver, execution_mode="observed").report()
+            self._host.report_ready(report)
+            return report
+
+        return Observation(observer, plan, book, build)
+
     def crawl_module(self, module: nn.Module, input_shape: InputShape | None = None, **options: Any) -> dict[str, Any]:
         """Do as `scan`, and return the wire form: plain JSON-ready data."""
         return self.scan(module, input_shape, **options).to_dict()
 
     def _assembly(
-        self, observer: Observer, plan: Plan, training_before: bool, inputs: Inputs, resolver: Resolver
+        self,
+        observer: Observer,
+        plan: Plan,
+        training_before: bool,
+        inputs: Inputs,
+        resolver: Resolver,
+        execution_mode: str = "evaluation_no_grad",
     ) -> Assembly:
         host = self._host
         return Assembly(
@@ -192,6 +248,7 @@ class Scanner:
             plan,
             training_before=training_before,
             inputs=inputs,
+            execution_mode=execution_mode,
             plugins=[PluginUsed(p.name, p.distribution, p.version) for p in host.plugins if p.status == "ok"],
             diagnostics=(*host.diagnostics, *resolver.conflicts.values()),
         )

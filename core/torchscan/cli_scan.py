@@ -1,0 +1,186 @@
+"""The commands that run a model: `scan`, `causal`, `sweep`. Imports torch only inside a command."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from torchscan.contract.errors import IncompleteAnalysisError, TorchScanError
+from torchscan.target import TargetError, build, load
+
+__all__ = ["causal", "scan", "sweep"]
+
+
+class Sizes(click.ParamType):
+    """`2,64,512`."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Return the sizes as a tuple."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            sizes = tuple(int(part) for part in str(value).split(",") if part.strip())
+        except ValueError:
+            self.fail(f"{value!r} is no list of sizes such as 2,64,512", param, ctx)
+        if not sizes or min(sizes) < 0:
+            self.fail(f"{value!r} is no list of sizes such as 2,64,512", param, ctx)
+        return sizes
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add TARGET and how its inputs are made."""
+    for decorate in (
+        click.option("--traceback", is_flag=True, help="Show the whole traceback when the model raises."),
+        click.option("--no-plugin", "disabled", multiple=True, metavar="NAME", help="Leave an installed plugin out."),
+        click.option("--dtype", default=None, metavar="NAME", help="Type of generated inputs, such as float32, int64."),
+        click.option(
+            "--input", "inputs", multiple=True, type=Sizes(), metavar="SIZES",
+            help="Generate a positional input of these sizes, batch included: 2,64,512. May be repeated.",
+        ),
+        click.argument("target"),
+    ):
+        command = decorate(command)
+    return command
+
+
+def prepared(target: str, inputs: tuple[tuple[int, ...], ...], dtype: str | None) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return (module, args, kwargs) of a target, with generated inputs where sizes were given."""
+    try:
+        module, args, kwargs = build(load(target), target)
+    except TargetError as error:
+        raise click.UsageError(str(error)) from error
+    if inputs:
+        if args or kwargs:
+            raise click.UsageError(f"{target} already returns its arguments; leave --input out")
+        import torch
+
+        kind = None
+        if dtype is not None:
+            kind = getattr(torch, dtype, None)
+            if not isinstance(kind, torch.dtype):
+                raise click.UsageError(f"--dtype {dtype!r} is no torch dtype; write float32, bfloat16, int64 ...")
+        from torchscan.engine.inputs import generate_inputs
+
+        args = generate_inputs(module, inputs, kind)
+    elif dtype is not None:
+        raise click.UsageError("--dtype applies to generated inputs; give --input too")
+    return module, args, kwargs
+
+
+@contextmanager
+def sentences(traceback: bool) -> Iterator[None]:
+    """Turn what a model or an option raises into one sentence and exit code 2."""
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit, IncompleteAnalysisError):
+        raise
+    except Exception as error:
+        if traceback:
+            raise
+        own = isinstance(error, TorchScanError | TargetError)
+        text = str(error).strip() or type(error).__name__
+        prefix = "" if own else f"the model raised {type(error).__name__}: "
+        hint = "" if own else " (--traceback shows where)"
+        raise click.UsageError(f"{prefix}{text}{hint}") from error
+
+
+class _Progress:
+    """One line on standard error, on a terminal, once a scan takes long."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._last = self._start
+        self._shown = False
+
+    def __call__(self, calls: int) -> None:
+        now = time.monotonic()
+        if now - self._start > 1 and now - self._last > 0.2:
+            self._last = now
+            self._shown = True
+            click.echo(f"\r{calls} module calls, {now - self._start:.0f} s", err=True, nl=False)
+
+    def done(self) -> None:
+        if self._shown:
+            click.echo("\r" + " " * 60 + "\r", err=True, nl=False)
+
+
+@click.command()
+@target_options
+@click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Store the report; - is standard output.")
+@click.option("--mode", type=click.Choice(["full", "structure"]), default="full", show_default=True)
+@click.option("--strict", is_flag=True, help="Exit with 1 when a requested metric is incomplete.")
+@click.option("--depth", type=click.IntRange(0), default=None, help="Show the tree down to this depth.")
+@click.option(
+    "--functional", type=click.Choice(["audit", "estimate", "skip"]), default="audit", show_default=True,
+    help="What happens to arithmetic in a composite's own body.",
+)
+@click.option("--metrics", default=None, metavar="NAMES", help="Compute these metrics alone: macs,dmas.")
+@click.option(
+    "--execution", type=click.Choice(["real", "fake"]), default="real", show_default=True,
+    help="fake runs the model's code without computing anything.",
+)
+@click.option("--exact", is_flag=True, help="Show whole numbers instead of SI units.")
+def scan(
+    target: str,
+    inputs: tuple[tuple[int, ...], ...],
+    dtype: str | None,
+    disabled: tuple[str, ...],
+    traceback: bool,
+    json_file: str | None,
+    mode: str,
+    strict: bool,
+    depth: int | None,
+    functional: str,
+    metrics: str | None,
+    execution: str,
+    exact: bool,
+) -> None:
+    """Scan one call of TARGET and print its report.
+
+    TARGET is package.module:callable or file.py:callable; the callable returns a module, or (module, args, kwargs).
+    Exit codes: 0; 1 when --strict finds an incomplete metric; 2 for a usage error or a model that raises.
+    """
+    from torchscan.engine.scanner import Scanner
+    from torchscan.report.files import write_text
+    from torchscan.report.text import print_summary
+
+    module, args, kwargs = prepared(target, inputs, dtype)
+    progress = _Progress() if sys.stderr.isatty() else None
+    status = 0
+    with sentences(traceback):
+        try:
+            report = Scanner(disabled=disabled).scan(
+                module,
+                args=args,
+                kwargs=kwargs,
+                mode=mode,
+                strict=strict,
+                functional=functional,
+                metrics=None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()],
+                execution=execution,
+                progress=progress,
+            )
+        except IncompleteAnalysisError as error:
+            report, status = error.report, 1
+            click.echo(f"torchscan: {error}", err=True)
+        finally:
+            if progress is not None:
+                progress.done()
+    if json_file == "-":
+        click.echo(report.to_json(indent=2))
+    else:
+        if json_file is not None:
+            try:
+                write_text(Path(json_file), report.to_json(indent=2) + "\n")
+            except OSError as error:
+                raise click.UsageError(f"cannot write {json_file}: {error.strerror or error}") from error
+        print_summary(report, depth=depth, exact=exact)
+    sys.exit(status)
