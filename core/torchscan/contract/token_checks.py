@@ -19,7 +19,7 @@ __all__ = ["check_token_dependencies", "main_tensor"]
 def _shape(value: object) -> tuple[int, ...] | None:
     """Return the shape of a tensor-like object, and `None` for anything else (and for nested tensors)."""
     try:
-        return tuple(int(length) for length in value.shape)  # type: ignore[attr-defined]
+        return tuple(value.shape)  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError, TypeError):
         return None
 

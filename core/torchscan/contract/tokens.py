@@ -377,10 +377,11 @@ class TokenDependencies:
         if self.output is None:
             return self
         length = self.output.length
-        sources = tuple(
-            attrs.evolve(source, relation=source.relation.canonical(length, source.length)) for source in self.sources
-        )
-        return self if sources == self.sources else attrs.evolve(self, sources=sources)
+        relations = [source.relation.canonical(length, source.length) for source in self.sources]
+        if all(source.relation == relation for source, relation in zip(self.sources, relations, strict=True)):
+            return self
+        pairs = zip(self.sources, relations, strict=True)
+        return attrs.evolve(self, sources=tuple(attrs.evolve(source, relation=found) for source, found in pairs))
 
 
 _WORDS = {"all": "all", "same_position": "local", "prefix": "causal", "none": "none"}
