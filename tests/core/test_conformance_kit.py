@@ -1,0 +1,550 @@
+"""The conformance kit judges a good handler as good, and for every check there is a bad handler that only it fails."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchscan import (
+    Complete,
+    HandlerRegistration,
+    ModuleHandler,
+    Output,
+    Partial,
+    Relation,
+    Source,
+    TokenDependencies,
+    Unavailable,
+)
+from torchscan.testing import (
+    CHECKS,
+    ConformanceError,
+    OracleError,
+    Sample,
+    check_handler,
+    conformance,
+    conformance_cases,
+    count_contractions,
+)
+
+
+class Projection(nn.Module):
+    """`Linear` with a child that runs twice, and a mask it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 4))
+        self.act = nn.ReLU()
+        self.cache = {"calls": 0}
+
+    def forward(self, x, mask=None, *, scale=1.0):
+        return self.act(self.act(x @ self.weight.t()))
+
+
+def make():
+    return Projection(), (torch.ones(3, 4), torch.zeros(3, 3)), {"scale": 2.0}
+
+
+def make_without_options():
+    return Projection(), (torch.ones(1, 4),), {}
+
+
+def make_unsupported():
+    return Projection(), (torch.ones(1, 3, 4),), {}
+
+
+def good(call):
+    x = call.arguments["x"]
+    if x.dim() != 2 or x.layout is not torch.strided or not x.is_floating_point():
+        return {"macs": Unavailable("not_a_matrix", message="Pass a dense real matrix.")}
+    rows, out = x.shape[0], call.module.weight.shape[0]
+    # (rows, in) @ (in, out)
+    found: dict[str, Any] = {"macs": rows * x.shape[1] * out, "dmas": Partial(rows * out, "the reads are not counted")}
+    if "token_dependencies" in call.requested:
+        found["token_dependencies"] = TokenDependencies(
+            "complete", (Source(("x",), 0, rows, Relation("same_position")),), Output(0, rows), ("rows stay apart",)
+        )
+    return found
+
+
+CALLS = {
+    "with-mask": make,
+    "plain": make_without_options,
+    "unsupported": Sample(make_unsupported, supported=False),
+}
+
+
+@conformance(good, CALLS)
+def test_a_good_handler_passes_every_check(case):
+    case()
+
+
+def test_a_good_handler_has_no_failures_and_every_result_names_its_check_and_call():
+    results = check_handler(good, CALLS)
+    assert results.failures == ()
+    assert results.ok
+    results.raise_failures()
+    assert {(result.check, result.call) for result in results} == {(check, call) for check in CHECKS for call in CALLS}
+    assert {result.status for result in results} == {"passed"}
+
+
+# One bad handler per check: what it does wrong, and what the kit says.
+
+_KEPT: list[Any] = []
+_COUNT = [0]
+
+
+def illegal_state(call):
+    return {**good(call), "module_flops": -1}
+
+
+def unknown_metric(call):
+    return {**good(call), "flops": 3}
+
+
+def wrong_wire_unit(call):
+    wire = {"status": "complete", "value": 1, "known_value": 1, "unit": "MACs", "scope": "module_call", "method": "m"}
+    return {**good(call), "dmas": wire}
+
+
+def no_mapping(call):
+    return 24
+
+
+def relation_of_another_call(call):
+    dependencies = TokenDependencies("complete", (Source(("y",), 0, 3, Relation("all")),), Output(0, 3))
+    return {**good(call), "token_dependencies": dependencies}
+
+
+def float_count(call):
+    return {
+        name: float(value) if name == "macs" and type(value) is int else value for name, value in good(call).items()
+    }
+
+
+def fraction_count(call):
+    return {**good(call), "module_flops": Complete(2.5)}
+
+
+def silent(call):
+    return {}
+
+
+def no_reason(call):
+    return {**good(call), "module_flops": None}
+
+
+def empty_reason(call):
+    return {**good(call), "module_flops": Unavailable()}
+
+
+def numbers_for_everything(call):
+    return {**good(call), "macs": 24}
+
+
+def asks_for_storage(call):
+    call.arguments["x"].untyped_storage()  # raises for a sparse tensor
+    return good(call)
+
+
+def needs_floats(call):
+    if call.arguments["x"].is_complex():
+        raise ValueError("complex")
+    return good(call)
+
+
+def annotates_module(call):
+    call.module.macs = 24
+    return good(call)
+
+
+def trains_module(call):
+    call.module.act.training = True
+    return good(call)
+
+
+def writes_parameter(call):
+    call.module.weight.data[0, 0] += 1
+    return good(call)
+
+
+def writes_cache(call):
+    call.module.cache["calls"] += 1
+    return good(call)
+
+
+def leaves_hook(call):
+    call.module.act.register_forward_hook(lambda *_: None)
+    return good(call)
+
+
+def writes_input(call):
+    call.arguments["x"].add_(1)
+    return good(call)
+
+
+def writes_input_and_takes_it_back(call):
+    call.arguments["x"].add_(1).sub_(1)
+    return good(call)
+
+
+def wants_gradients(call):
+    call.args[0].requires_grad_()
+    return good(call)
+
+
+def sets_default_dtype(call):
+    torch.set_default_dtype(torch.float64 if torch.get_default_dtype() is torch.float32 else torch.float32)
+    return good(call)
+
+
+def enters_gradient_mode(call):
+    torch.set_grad_enabled(True)
+    return good(call)
+
+
+def leaves_global_hook(call):
+    _KEPT.append(torch.nn.modules.module.register_module_forward_hook(lambda *_: None))
+    return good(call)
+
+
+def draws(call):
+    torch.rand(1)
+    return good(call)
+
+
+def draws_python(call):
+    random.random()
+    return good(call)
+
+
+def counts_calls(call):
+    _COUNT[0] += 1
+    return {**good(call), "module_flops": _COUNT[0]}
+
+
+def depends_on_request(call):
+    return {**good(call), "module_flops": len(call.requested)}
+
+
+def leaves_out_on_request(call):
+    return good(call) if len(call.requested) > 1 else {}
+
+
+def looks_at_positions(call):
+    return {**good(call), "module_flops": len(call.args)}
+
+
+def reads_values(call):
+    values = call.readable(call.output)
+    return {**good(call), "module_flops": 0 if values is None else int(values.sum())}
+
+
+def huge(call):
+    return {**good(call), "module_flops": 10**5000}
+
+
+def keeps_input(call):
+    _KEPT.append(call.arguments["x"])
+    return good(call)
+
+
+def keeps_output(call):
+    _KEPT.append(call.output)
+    return good(call)
+
+
+def keeps_call(call):
+    _KEPT.append(call)
+    return good(call)
+
+
+owns_and_leaves_out = ModuleHandler(good, subtree_metrics={"module_flops"})
+
+BAD = [
+    (illegal_state, "states_are_legal", "non-negative"),
+    (unknown_metric, "states_are_legal", "'flops' is no metric"),
+    (wrong_wire_unit, "states_are_legal", "the unit must be"),
+    (no_mapping, "states_are_legal", "returned int, not a mapping"),
+    (relation_of_another_call, "states_are_legal", "y"),
+    (float_count, "counts_are_whole", "a count is an int"),
+    (fraction_count, "counts_are_whole", "a count is an int"),
+    (silent, "supported_call_is_answered", "no number"),
+    (no_reason, "unavailable_says_why", "module_flops is unavailable without a reason"),
+    (empty_reason, "unavailable_says_why", "module_flops is unavailable without a reason"),
+    (numbers_for_everything, "unavailable_says_why", "macs has a number"),
+    (asks_for_storage, "strange_tensors_raise_nothing", "with sparse tensors: the handler raised"),
+    (needs_floats, "strange_tensors_raise_nothing", "with complex tensors: the handler raised"),
+    (annotates_module, "module_is_left_as_found", "attribute macs"),
+    (trains_module, "module_is_left_as_found", "act: training"),
+    (writes_parameter, "module_is_left_as_found", "weight"),
+    (writes_cache, "module_is_left_as_found", "attribute cache"),
+    (leaves_hook, "module_is_left_as_found", "act: _forward_hooks"),
+    (writes_input, "inputs_are_left_as_found", "args"),
+    (writes_input_and_takes_it_back, "inputs_are_left_as_found", "args"),
+    (wants_gradients, "inputs_are_left_as_found", "args"),
+    (sets_default_dtype, "global_state_is_left_as_found", "default dtype"),
+    (leaves_global_hook, "global_state_is_left_as_found", "process-wide module hooks"),
+    (draws, "random_state_is_left_as_found", "torch's generator"),
+    (draws_python, "random_state_is_left_as_found", "random's generator"),
+    (counts_calls, "answer_is_repeatable", "module_flops two answers"),
+    (depends_on_request, "asking_for_less_changes_nothing", "module_flops alone"),
+    (leaves_out_on_request, "asking_for_less_changes_nothing", "alone"),
+    (looks_at_positions, "spelling_changes_nothing", "module_flops differently"),
+    (reads_values, "values_change_nothing", "module_flops is Complete(value=0)"),
+    (owns_and_leaves_out, "ownership_holds", "owns module_flops"),
+    (huge, "result_survives_json", "cannot be stored"),
+    (keeps_input, "no_activation_is_kept", "args"),
+    (keeps_output, "no_activation_is_kept", "output"),
+    (keeps_call, "no_activation_is_kept", "the call"),
+]
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    yield
+    torch.set_default_dtype(torch.float32)
+    for kept in _KEPT:
+        if hasattr(kept, "remove"):
+            kept.remove()
+    _KEPT.clear()
+
+
+def name_of(handler) -> str:
+    return getattr(handler, "__name__", "owns_and_leaves_out")
+
+
+@pytest.mark.parametrize(("handler", "check", "message"), BAD, ids=[f"{c}-{name_of(h)}" for h, c, _ in BAD])
+def test_a_bad_handler_fails_its_check(handler, check, message):
+    results = check_handler(handler, CALLS, checks=[check])
+    assert results.failures
+    assert {result.check for result in results.failures} == {check}
+    assert any(message in result.message for result in results.failures), results.failures
+    with pytest.raises(ConformanceError, match=check):
+        results.raise_failures()
+
+
+def test_every_check_has_a_bad_handler():
+    assert {check for _, check, _ in BAD} | {"no_operator_leaks"} == set(CHECKS)
+
+
+def test_work_that_a_handler_leaves_behind_for_later_is_a_leak():
+    """The sample's own module runs twice within the call, so what the first answer left behind shows in the second."""
+
+    class Again(nn.Module):
+        def forward(self, x, depth=1):
+            return self(x, depth - 1) if depth else x + 1
+
+    def leaves_work_behind(call):
+        if not call.module._forward_pre_hooks and call.arguments["depth"] == 0:
+            call.module.register_forward_hook(lambda module, args, output: output * 2)
+        return {"macs": 0}
+
+    def fresh():
+        return Again(), (torch.ones(2),), {}
+
+    results = check_handler(leaves_work_behind, [fresh], checks=["no_operator_leaks"])
+    assert "shows in the caller's own mode" in results.failures[0].message
+    assert check_handler(lambda call: {"macs": 0}, [fresh], checks=["no_operator_leaks"]).ok
+
+
+def test_arithmetic_inside_a_handler_is_no_leak():
+    def compares(call):
+        assert bool((call.output == call.output).all())
+        call.module.act(call.output)
+        return {"macs": 0}
+
+    assert check_handler(compares, [make], checks=["no_operator_leaks"]).ok
+
+
+def test_a_metric_taken_from_children_that_is_not_owned_is_no_failure_and_an_owned_one_is_checked():
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Projection()
+
+        def forward(self, x):
+            return self.inner(x)
+
+    calls = [(Block(), (torch.ones(3, 4),), {})]
+    inclusive = ModuleHandler(lambda call: {"macs": 24}, subtree_metrics={"macs"})
+    assert check_handler(inclusive, calls, checks=["ownership_holds"], oracle=True).ok
+    # The same number as a plain estimate would count the child's product twice; the dispatcher sees none in the body.
+    twice = check_handler(ModuleHandler(lambda call: {"macs": 24}), calls, checks=["ownership_holds"], oracle=True)
+    assert [result.check for result in twice.failures] == ["macs_match_the_dispatcher"]
+    assert "macs is 24" in twice.failures[0].message
+    assert "own body make 0" in twice.failures[0].message
+
+
+def test_a_module_that_keeps_its_own_output_is_not_blamed_on_the_handler():
+    class Keeps(nn.Module):
+        def forward(self, x):
+            self.last = x + 1
+            return self.last
+
+    def fresh():
+        return Keeps(), (torch.ones(2),), {}
+
+    assert check_handler(lambda call: {"macs": 0}, [fresh], checks=["no_activation_is_kept"]).ok
+
+
+# Expected failures
+
+
+def test_an_expected_failure_is_listed_with_its_reason():
+    results = check_handler(float_count, CALLS, expected_failures={"counts_are_whole": "floats on purpose"})
+    assert results.ok
+    expected = [result for result in results if result.status == "expected_failure"]
+    assert {(result.check, result.message) for result in expected} == {("counts_are_whole", "floats on purpose")}
+
+
+def test_an_expected_failure_for_one_call_leaves_the_others_strict():
+    results = check_handler(
+        float_count, CALLS, checks=["counts_are_whole"], expected_failures={"counts_are_whole[plain]": "known"}
+    )
+    assert {result.call: result.status for result in results} == {
+        "with-mask": "failed",
+        "plain": "expected_failure",
+        "unsupported": "passed",
+    }
+
+
+def test_an_expected_failure_that_passes_is_reported():
+    results = check_handler(good, CALLS, expected_failures={"counts_are_whole[plain]": "once upon a time"})
+    (failure,) = results.failures
+    assert (failure.check, failure.call, failure.status) == ("counts_are_whole", "plain", "unexpected_pass")
+    with pytest.raises(ConformanceError, match="once upon a time"):
+        results.raise_failures()
+
+
+@pytest.mark.parametrize("key", ["counts_are_hole", "counts_are_whole[nowhere]"])
+def test_an_expected_failure_with_a_typo_is_refused(key):
+    with pytest.raises(ValueError, match="expected_failures names no check and no call"):
+        check_handler(good, CALLS, expected_failures={key: "because"})
+
+
+def test_pytest_cases_carry_expected_failures_as_strict_marks():
+    cases = conformance_cases(good, CALLS, expected_failures={"states_are_legal[plain]": "why"}, name="projection")
+    marked = {case.id: case.marks for case in cases if case.marks}
+    assert list(marked) == ["projection-plain-states_are_legal"]
+    (mark,) = marked["projection-plain-states_are_legal"]
+    assert (mark.name, mark.kwargs["reason"], mark.kwargs["strict"]) == ("xfail", "why", True)
+    assert len(cases) == len(CHECKS) * len(CALLS)
+
+
+# What it takes
+
+
+def test_calls_come_as_tuples_functions_or_samples():
+    module, args, kwargs = make()
+    results = check_handler(good, [(module, args, kwargs), (module, args), make, Sample(make, "named")])
+    assert results.ok
+    assert list(dict.fromkeys(result.call for result in results)) == ["Projection-0", "Projection-1", "make", "named"]
+
+
+@pytest.mark.parametrize("calls", [[3], [(3, 4)], [(nn.ReLU(),)], [nn.ReLU()], [(nn.ReLU(), torch.ones(1))]])
+def test_something_else_is_refused(calls):
+    with pytest.raises(TypeError, match="call"):
+        check_handler(good, calls)
+
+
+def test_no_call_at_all_and_two_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="no call"):
+        check_handler(good, [])
+    with pytest.raises(ValueError, match="'make'"):
+        check_handler(good, [make, make])
+
+
+def test_an_unknown_check_and_a_handler_that_cannot_be_called_are_refused():
+    with pytest.raises(ValueError, match="there is no check 'speed'"):
+        check_handler(good, [make], checks=["speed"])
+    with pytest.raises(TypeError, match="callable"):
+        check_handler(3, [make])
+
+
+def test_a_registration_is_checked_with_modules_it_claims():
+    registration = HandlerRegistration(Projection, good, match="exact")
+    assert check_handler(registration, CALLS).ok
+    assert check_handler(HandlerRegistration(f"{__name__}.Projection", good), CALLS).ok
+    with pytest.raises(ValueError, match="is of a ReLU"):
+        check_handler(registration, [(nn.ReLU(), (torch.ones(1),))])
+
+
+def test_a_check_of_your_own_runs_beside_the_others():
+    def answers_fast(handler, sample):
+        raise ConformanceError("too slow")
+
+    results = check_handler(good, [make], checks=["states_are_legal", answers_fast])
+    assert [str(result) for result in results] == [
+        "states_are_legal[make]: passed",
+        "answers_fast[make]: failed: too slow",
+    ]
+
+
+def test_the_samples_are_left_as_they_were_when_checks_fail():
+    module, args, kwargs = make()
+    module.train()
+    check_handler(lambda call: 1 / 0, [(module, args, kwargs)])
+    assert module.training
+    assert module.act.training
+    assert not module.act._forward_hooks
+
+
+# The oracle
+
+
+def test_the_oracle_counts_one_mac_per_product_term():
+    # (3, 4) @ (4, 2): 3 * 4 * 2
+    assert count_contractions(Projection(), torch.ones(3, 4)).total == 24
+    # groups=2 over 4 channels: 2 input channels and 3 taps per output; 2 * 6 * 5 outputs
+    conv = nn.Conv1d(4, 6, 3, groups=2)
+    assert count_contractions(conv, torch.ones(2, 4, 7)).total == 2 * 6 * 5 * 2 * 3
+    # the scatter: each of 2 * 4 * 3 inputs meets 3 output channels and 3 taps
+    transposed = nn.ConvTranspose1d(4, 6, 3, groups=2, stride=2, padding=1, output_padding=1)
+    assert count_contractions(transposed, torch.ones(2, 4, 3)).total == 24 * 3 * 3
+
+
+def test_the_oracle_sees_through_fused_attention():
+    attention = nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    x = torch.ones(1, 3, 4)
+    before = torch.backends.mha.get_fastpath_enabled()
+    # 4 projections of (3, 4) @ (4, 4) and two products of 3 x 3 x 4
+    assert count_contractions(attention, x, x, x, need_weights=False).total == 4 * 48 + 2 * 36
+    assert torch.backends.mha.get_fastpath_enabled() is before
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+    # the attention, and two products of (3, 4) @ (4, 8)
+    seen = count_contractions(layer, x)
+    assert seen.total == 264 + 2 * 96
+    assert seen.own == 0
+    assert not layer._forward_pre_hooks
+    assert not layer.self_attn._forward_pre_hooks
+
+
+def test_the_oracle_refuses_what_it_cannot_see():
+    with pytest.raises(OracleError, match="trilinear"):
+        count_contractions(nn.Bilinear(2, 3, 2), torch.ones(2, 2), torch.ones(2, 3))
+
+
+def test_macs_are_compared_with_the_dispatcher_on_request():
+    results = check_handler(good, CALLS, oracle=True)
+    assert results.ok
+    assert {result.check for result in results} == {*CHECKS, "macs_match_the_dispatcher"}
+
+    def one_too_many(call):
+        return {**good(call), "macs": 25}
+
+    failures = check_handler(one_too_many, [make], checks=[], oracle=True).failures
+    assert [result.message for result in failures] == [
+        "macs is 25, but the dispatcher's contractions in the module's own body make 24"
+    ]
+    # ... unless the conventions count one more.
+    assert check_handler(one_too_many, [make], checks=[], oracle=lambda call: 1).ok
+
+
+def test_macs_that_are_not_complete_do_not_pass_for_equal():
+    failures = check_handler(lambda call: {"macs": Partial(24)}, [make], checks=[], oracle=True).failures
+    assert "no complete MACs" in failures[0].message
