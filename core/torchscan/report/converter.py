@@ -36,9 +36,10 @@ from torchscan.report.schema import (
     Value,
 )
 
-__all__ = ["converter", "explain", "make_converter", "named"]
+__all__ = ["KINDS", "converter", "explain", "make_converter", "named"]
 
-_KINDS: Final[dict[str, type]] = {
+#: The class of each kind of value.
+KINDS: Final[dict[str, type]] = {
     "tensor": TensorValue,
     "nested_tensor": NestedTensorValue,
     "tuple": SequenceValue,
@@ -239,10 +240,10 @@ def _value_hook(converter: Converter) -> Hook:
         kind = value["kind"]
         read = hooks.get(kind) if type(kind) is str else None
         if read is None:
-            if type(kind) is not str or kind not in _KINDS:
-                raise _FieldError("kind", f"expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
-            read = hooks[kind] = converter.get_structure_hook(_KINDS[kind])
-        return read(value, _KINDS[kind])
+            if type(kind) is not str or kind not in KINDS:
+                raise _FieldError("kind", f"expected one of {', '.join(KINDS)}, got {kind!r:.60}")
+            read = hooks[kind] = converter.get_structure_hook(KINDS[kind])
+        return read(value, KINDS[kind])
 
     return structure
 

@@ -24,7 +24,14 @@ def write_text(file: str | os.PathLike[str], text: str) -> None:
         OSError: the file cannot be written.
 
     """
-    content = text.encode("utf-8", "backslashreplace")
+    try:
+        _replace(file, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        # Name the file that was asked for, not its neighbour.
+        raise type(error)(error.errno, error.strerror, os.fspath(file)) from None
+
+
+def _replace(file: str | os.PathLike[str], content: bytes) -> None:
     target = Path(os.path.realpath(file))
     try:
         mode: int | None = target.stat().st_mode

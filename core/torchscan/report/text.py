@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from torchscan.report import units
 from torchscan.report.calltable import CallTable, state_style
@@ -46,35 +46,23 @@ def print_summary(
 
     """
     file = sys.stdout if file is None else file
-    write(lambda options: render(report, options), file, depth=depth, columns=columns, exact=exact, width=width)
+    chosen = None if columns is None else tuple(columns)
+    write(lambda suited: render(report, suited), file, depth=depth, columns=chosen, exact=exact, width=width)
 
 
-def write(
-    draw: Callable[[RenderOptions], str],
-    file: IO[str],
-    *,
-    depth: int | None = None,
-    columns: Sequence[str] | None = None,
-    exact: bool = False,
-    width: int | None = None,
-) -> None:
-    """Write what `draw` makes of the options that suit `file`."""
+def write(draw: Callable[[RenderOptions], str], file: IO[str], *, width: int | None = None, **options: Any) -> None:
+    """Write what `draw` makes of `options` and of what suits `file`: its width, its colours and its encoding."""
     from rich.console import Console
 
     console = Console(file=file)
     styled = console.is_terminal and not console.is_jupyter and not console.legacy_windows
-    file.write(
-        draw(
-            RenderOptions(
-                depth=depth,
-                columns=None if columns is None else tuple(columns),
-                exact=exact,
-                width=width if width is not None else console.width if console.is_terminal else None,
-                color=styled and console.color_system is not None and not console.no_color,
-                encoding=getattr(file, "encoding", None) or "utf-8",
-            )
-        )
+    suited = RenderOptions(
+        width=width if width is not None else console.width if console.is_terminal else None,
+        color=styled and console.color_system is not None and not console.no_color,
+        encoding=getattr(file, "encoding", None) or "utf-8",
+        **options,
     )
+    file.write(draw(suited))
 
 
 def render(report: Report, options: RenderOptions) -> str:
