@@ -55,7 +55,7 @@ def read(file: str) -> Report:
     if file != "-":
         return load_report(file)
     try:
-        return parse_report(click.get_binary_stream("stdin").read())
+        return parse_report(sys.stdin.buffer.read())
     except ReportError as error:
         raise ReportError(f"standard input: {error}") from None
 
