@@ -168,7 +168,11 @@ class CallTree:
                 totals[index] = mine
                 continue
             inside = [state for child in self.children[index] if not isinstance(state := totals[child], Covered)]
-            totals[index] = total_of(inside if isinstance(mine, _Nothing) else [mine, *inside])
+            if not isinstance(mine, _Nothing):
+                totals[index] = total_of([mine, *inside])
+            else:
+                # Reports of TorchScan 0.2.0 say nothing about a call that failed: unknown work, not none.
+                totals[index] = total_of(inside) if self.children[index] else Unavailable("no_estimate")
         return Sizes(own, tuple(totals), self._shares(totals))
 
     def _own(self, row: LayerRecord, metric: str) -> Standing:
