@@ -14,7 +14,7 @@ import torch
 if TYPE_CHECKING:
     from torchscan import ModuleCall
 
-__all__ = ["REASONS", "Pattern", "Refused", "read_pattern"]
+__all__ = ["REASONS", "Pattern", "Refused", "read_pattern", "refused"]
 
 #: Reason -> what the relation model cannot describe, and the remedy.
 REASONS: Final = {
@@ -35,6 +35,10 @@ REASONS: Final = {
     "causal_hint_mismatch": "The causal hint promises a mask that excludes exactly the later positions, and this one "
     "does not. Pass a matching mask, or no hint.",
     "causal_hint_without_mask": "A causal hint without its mask is ambiguous in PyTorch. Pass the mask as well.",
+    # of the module rather than of a mask
+    "width_one_norm": "A LayerNorm over a single feature always returns its bias, so nothing depends on a token through "
+    "it. Use a wider model to see its relation.",
+    "inexpressible_relation": "The composed relation is none of the four kinds that a report can hold.",
 }
 
 
@@ -42,7 +46,7 @@ class Refused(Exception):
     """Raised where a call is outside the relation model.
 
     Args:
-        reason: a key of `REASONS`, or another machine-readable name.
+        reason: a key of `REASONS`.
         message: why, as a sentence.
 
     """
@@ -53,8 +57,9 @@ class Refused(Exception):
         self.message = message
 
 
-def _refused(reason: str, name: str) -> Refused:
-    return Refused(reason, f"{name}: {REASONS[reason]}")
+def refused(reason: str, name: str = "") -> Refused:
+    """Return the refusal for `reason`, found at `name`: an argument, or the path of a stage."""
+    return Refused(reason, f"{name}: {REASONS[reason]}" if name else REASONS[reason])
 
 
 @attrs.frozen
@@ -102,7 +107,7 @@ def read_pattern(call: ModuleCall, mask_name: str, padding_name: str, hint_name:
     mask, padding, hint = arguments[mask_name], arguments[padding_name], arguments[hint_name] is True
     if mask is None:
         if hint:
-            raise _refused("causal_hint_without_mask", hint_name)
+            raise refused("causal_hint_without_mask", hint_name)
         if padding is None:
             return FREE
     causal = False
@@ -114,7 +119,7 @@ def read_pattern(call: ModuleCall, mask_name: str, padding_name: str, hint_name:
             causal = _excludes_later(values, mask_name, hint)
         # With a single key there is no later position: allowing everything is causal too.
         elif hint and values.shape[-1] > 1:
-            raise _refused("causal_hint_mismatch", mask_name)
+            raise refused("causal_hint_mismatch", mask_name)
     if padding is not None:
         padding_values = _readable(call, padding, padding_name)
         padding_bounds = _bounds(padding_values, padding_name)
@@ -123,7 +128,7 @@ def read_pattern(call: ModuleCall, mask_name: str, padding_name: str, hint_name:
         if values is not None and bounds is not None and padding_bounds is not None:
             dtype = torch.promote_types(values.dtype, padding_values.dtype)
             if _overflows(values, bounds, padding_bounds, dtype):
-                raise _refused("mask_overflow", f"{mask_name} and {padding_name}")
+                raise refused("mask_overflow", f"{mask_name} and {padding_name}")
     return Pattern(
         mask is not None, causal, bounds is not None or padding_bounds is not None, padding is not None, hint
     )
@@ -132,7 +137,7 @@ def read_pattern(call: ModuleCall, mask_name: str, padding_name: str, hint_name:
 def _readable(call: ModuleCall, mask: Any, name: str) -> torch.Tensor:
     values = call.readable(mask)
     if values is None:
-        raise _refused("mask_values_unreadable", name)
+        raise refused("mask_values_unreadable", name)
     # An expanded mask repeats itself; a reduction over the whole would first write it out.
     return values[0] if values.dim() == 3 and values.stride(0) == 0 else values
 
@@ -147,9 +152,9 @@ def _bounds(values: torch.Tensor, name: str) -> tuple[float, float] | None:
         low, high = torch.aminmax(values.float())
     least, greatest = low.item(), high.item()
     if math.isnan(least) or math.isnan(greatest):
-        raise _refused("mask_nan", name)
+        raise refused("mask_nan", name)
     if greatest == math.inf:
-        raise _refused("mask_positive_infinity", name)
+        raise refused("mask_positive_infinity", name)
     return least, greatest
 
 
@@ -159,7 +164,7 @@ def _excludes_later(values: torch.Tensor, name: str, hint: bool) -> bool:
         excluded = values
         if not bool(values.any()):
             if hint and values.shape[-1] > 1:
-                raise _refused("causal_hint_mismatch", name)
+                raise refused("causal_hint_mismatch", name)
             return False
     else:
         excluded = values == -math.inf
@@ -172,16 +177,16 @@ def _excludes_later(values: torch.Tensor, name: str, hint: bool) -> bool:
     if heads_agree and torch.equal(shared, later):
         return True
     if bool(excluded.all(-1).any()):
-        raise _refused("all_masked_row", name)
+        raise refused("all_masked_row", name)
     if hint:
-        raise _refused("causal_hint_mismatch", name)
-    raise _refused("irregular_mask" if heads_agree else "mask_heads_differ", name)
+        raise refused("causal_hint_mismatch", name)
+    raise refused("irregular_mask" if heads_agree else "mask_heads_differ", name)
 
 
 def _check_padding(values: torch.Tensor, name: str) -> None:
     excluded = values if values.dtype is torch.bool else values == -math.inf
     if bool(excluded.any()):
-        raise _refused("all_masked_row" if bool(excluded.all(-1).any()) else "padding_excludes_tokens", name)
+        raise refused("all_masked_row" if bool(excluded.all(-1).any()) else "padding_excludes_tokens", name)
 
 
 def _overflows(

@@ -20,7 +20,7 @@ from torchscan_native.transformer.dims import (
     TransformerDims,
 )
 from torchscan_native.transformer.guard import Supported
-from torchscan_native.transformer.mask_values import Pattern, Refused, read_pattern
+from torchscan_native.transformer.mask_values import Pattern, Refused, read_pattern, refused
 
 __all__ = ["attention", "decoder", "encoder", "token_dependencies"]
 
@@ -29,16 +29,10 @@ NONE: Final = Relation("none")
 SAME: Final = Relation("same_position")
 PREFIX: Final = Relation("prefix")
 
-_INEXPRESSIBLE: Final = "The composed relation is none of the four kinds that a report can hold."
-_WIDTH_ONE: Final = (
-    "a LayerNorm over a single feature always returns its bias, so the output depends on no token through it. "
-    "Use a wider model to see its relation."
-)
-
 
 def _said(relation: Relation | None) -> Relation:
     if relation is None:
-        raise Refused("inexpressible_relation", _INEXPRESSIBLE)
+        raise refused("inexpressible_relation")
     return relation
 
 
@@ -297,7 +291,7 @@ def _check_norms(dims: Any, where: str = "") -> None:
 
 def _check_norm(norm: NormDims | None, where: str) -> None:
     if norm is not None and norm.width == 1:
-        raise Refused("width_one_norm", f"{where}: {_WIDTH_ONE}")
+        raise refused("width_one_norm", where)
 
 
 def _width(dims: Any) -> int:
