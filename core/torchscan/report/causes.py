@@ -53,7 +53,7 @@ class Cause:
         severity: `error` if any of its diagnostics is one.
         count: how many calls, of modules or of the operator, it was met in.
         message: the message of the first of its diagnostics.
-        remedy: what a reader can do; empty for an unknown code.
+        remedy: what a reader can do; empty where the message says it, and for an unknown code.
         metrics: the metrics it touches.
         alone: whether all of its diagnostics have that message.
         places: the distinct module paths, in order.
@@ -106,7 +106,8 @@ def _cause(group: list[Diagnostic], kind: object) -> Cause:
         severity="error" if any(diagnostic.severity == "error" for diagnostic in group) else "warning",
         count=sum(calls.values()),
         message=first.message,
-        remedy=REMEDIES.get(first.code, ""),
+        # A message of several sentences brings its own remedy, made for the case at hand.
+        remedy="" if ". " in first.message else REMEDIES.get(first.code, ""),
         metrics=tuple(dict.fromkeys(diagnostic.metric for diagnostic in group if diagnostic.metric is not None)),
         alone=len({diagnostic.message for diagnostic in group}) == 1,
         places=tuple(dict.fromkeys(diagnostic.path for diagnostic in group if diagnostic.path is not None)),
