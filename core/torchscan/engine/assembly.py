@@ -246,6 +246,8 @@ class Assembly:
     def _fail(self, record: CallRecord) -> None:
         for name in METRICS:
             record.states[name] = Unavailable("failed", code="", expected=False)
+        # It owned its subtree while its children ran; they do not stand in for it now that it failed.
+        record.owned |= self._observer._statically_owned(record.module_type)[0] & self._bits & ~record.covered
         self._diagnostics.append(
             Diagnostic(
                 "module_forward_error",
