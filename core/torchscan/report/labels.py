@@ -1,4 +1,4 @@
-"""How numbers, shapes and foreign names are written in a drawing or a page.
+"""How shapes and foreign names are written, in a drawing as in a table.
 
 Names, types and messages come from the scanned program: they are shown as text, with everything that could reorder or
 hide the text around them written out.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from torchscan.contract.states import Complete, MetricState, Number, Partial
 from torchscan.report.schema import (
     CallInput,
     MappingItem,
@@ -24,20 +23,19 @@ from torchscan.report.schema import (
 if TYPE_CHECKING:
     from torchscan.report.schema import Value
 
-__all__ = ["describe_input", "describe_value", "exact", "measured", "shortened", "si", "visible"]
-
-_PREFIXES: Final = ("", " k", " M", " G", " T", " P", " E", " Z", " Y")
+__all__ = ["describe_input", "describe_value", "sentence", "shortened", "visible"]
 
 # Control characters, lone surrogates and non-characters (XML has no way to hold them), line and paragraph separators,
 # and everything that changes the direction of text or has no width.
 _HIDDEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]"
 )
+_SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str) -> str:
-    """Return `text` with control, direction and invisible characters written out, as in `\\u202e`."""
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """Return `text` with control, direction and invisible characters written out, as in `\\u202e` and `\\n`."""
+    return _HIDDEN.sub(lambda found: _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}", text)
 
 
 def shortened(text: str, length: int) -> str:
@@ -48,30 +46,9 @@ def shortened(text: str, length: int) -> str:
     return f"{text[: length - 1 - end]}…{text[len(text) - end :] if end else ''}"
 
 
-def si(number: Number) -> str:
-    """Return `number` with three significant digits and an SI prefix: `1.23 G`."""
-    if number < 1000:
-        return f"{number:.3g}" if isinstance(number, float) else str(number)
-    scaled, power = float(number), 0
-    # 999.5 would be written 1000: it belongs to the next prefix.
-    while scaled >= 999.5 and power < len(_PREFIXES) - 1:
-        scaled /= 1000
-        power += 1
-    digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-    text = f"{scaled:.{digits}f}"
-    return (text.rstrip("0").rstrip(".") if digits else text) + _PREFIXES[power]
-
-
-def exact(number: Number) -> str:
-    """Return `number` in full, with its digits in groups of three."""
-    return f"{number:,}"
-
-
-def measured(state: MetricState) -> str:
-    """Return a state in short: `1.23 G`, `≥ 1.23 G` for a lower bound, `?` where nothing is known."""
-    if isinstance(state, Complete):
-        return si(state.value)
-    return f"≥ {si(state.known_value)}" if isinstance(state, Partial) else "?"
+def sentence(text: str) -> str:
+    """Return `text` with a capital letter at its beginning, and `≥` as a page can write it."""
+    return (text[:1].upper() + text[1:]).replace(">= ", "≥ ")
 
 
 def describe_value(value: Value) -> str:
