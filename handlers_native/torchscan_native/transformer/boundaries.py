@@ -18,7 +18,7 @@ BOUNDARIES: Final = {
     "describes it. Restore it, or give an estimate for this module with custom_modules=.",
     "foreign_stage": "A stage is not exactly the torch.nn type the formula describes (subclasses and parametrized "
     "modules count as others). Use the native type, or give an estimate with custom_modules=.",
-    "foreign_layer": "A stack holds something else than native layers. Use native layers only, or give an estimate with "
+    "foreign_layer": "A stack holds something else than native layers. Use native layers, or give an estimate with "
     "custom_modules=.",
     "foreign_stack": "The encoder or decoder of this Transformer is not the native stack. Use nn.TransformerEncoder "
     "and nn.TransformerDecoder, or give an estimate with custom_modules=.",

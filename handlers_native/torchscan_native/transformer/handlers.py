@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from torchscan import NOT_APPLICABLE, ModuleCall, ModuleHandler, TokenDependencies, Unavailable
-from torchscan_native.transformer import dmas, flops, guard, macs
+from torchscan_native.transformer import dmas, flops, guard, macs, tokens
 from torchscan_native.transformer.boundaries import BOUNDARIES, Boundary
 from torchscan_native.transformer.dims import Dims
 
@@ -47,14 +47,14 @@ def _handler(
 
     def estimate(call: ModuleCall) -> dict[str, Any]:
         requested = call.requested
-        tokens = "token_dependencies" in requested
+        wants_tokens = "token_dependencies" in requested
         estimates: dict[str, Any] = dict(_NO_SPATIAL)
-        if not tokens and requested.isdisjoint(COUNTS):
+        if not wants_tokens and requested.isdisjoint(COUNTS):
             return estimates
         plan = check(call)
         if isinstance(plan, Boundary):
             estimates.update(dict.fromkeys(COUNTS, _unavailable(plan)))
-            if tokens:
+            if wants_tokens:
                 estimates["token_dependencies"] = TokenDependencies.unavailable(plan.reason, plan.message)
             return estimates
         for name, formula in formulas:
@@ -62,24 +62,14 @@ def _handler(
                 estimates[name] = formula(plan.dims)
         if "module_flops" in requested and flops.uses_gelu(plan.dims):
             estimates["module_flops"] = _unavailable(_GELU)
-        if tokens and (found := _token_dependencies(call, plan)) is not None:
-            estimates["token_dependencies"] = found
+        if wants_tokens:
+            estimates["token_dependencies"] = tokens.token_dependencies(call, plan)
         return estimates
 
     return ModuleHandler(estimate, subtree_metrics=COUNTS)
 
 
-def _token_dependencies(call: ModuleCall, plan: guard.Supported[Any]) -> TokenDependencies | None:
-    try:
-        from torchscan_native.transformer import tokens
-    except ImportError:
-        return None
-    return tokens.token_dependencies(call, plan)
-
-
-attention: Final = _handler(
-    guard.check_attention, flops.attention_flops, macs.attention_macs, dmas.attention_dmas
-)
+attention: Final = _handler(guard.check_attention, flops.attention_flops, macs.attention_macs, dmas.attention_dmas)
 encoder_layer: Final = _handler(
     guard.check_encoder_layer, flops.encoder_layer_flops, macs.encoder_layer_macs, dmas.encoder_layer_dmas
 )

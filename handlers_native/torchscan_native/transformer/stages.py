@@ -61,8 +61,10 @@ def attention_dims(
 
     """
     parameters = state["_parameters"]
-    if parameters.get("bias_k") is not None or parameters.get("bias_v") is not None or (
-        state.get("bias_k") is not None or state.get("bias_v") is not None
+    if (
+        parameters.get("bias_k") is not None
+        or parameters.get("bias_v") is not None
+        or (state.get("bias_k") is not None or state.get("bias_v") is not None)
     ):
         raise Outside("add_bias_kv", "it has a key or value bias token")
     if state["add_zero_attn"]:
