@@ -241,6 +241,7 @@ class Assembly:
             covered or None,
             self._token_dependencies(record, handlers) if record.tokens is not None else None,
             handlers or None,
+            None if parent is None else MetricOwner(parent.place.path, parent.call_index),
         )
 
     def _fail(self, record: CallRecord) -> None:

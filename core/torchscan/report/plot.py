@@ -106,24 +106,29 @@ class CallTree:
     def parents(self) -> tuple[int, ...]:
         """The row of each call's parent; -1 for a root.
 
-        A row names its module, not its caller. The parent is the latest call of the nearest module above it by path;
-        where the owner of a metric is known and lies nowhere above, the owner is the parent.
+        Rows of older reports do not name their caller. There the parent is the latest call of the nearest module above
+        by path; where the owner of a metric lies nowhere above, the owner is the parent.
         """
         latest: dict[str, int] = {}
         parents: list[int] = []
         for index, row in enumerate(self.rows):
-            parent = 0 if index and not row.path else -1  # a root that calls itself stays one tree
-            path = row.path
-            while path and parent < 0:
-                path = path.rpartition(".")[0]
-                parent = latest.get(path, -1)
-            if row.metric_owners:
-                parent = self._below_owner(row, parent, parents)
+            parent = -1
+            if row.parent is not None:
+                parent = self.row_of.get((row.parent.path, row.parent.call_index), -1)
+            if not 0 <= parent < index:
+                parent = self._by_path(row, latest, parents)
             parents.append(parent)
             latest[row.path] = index
         return tuple(parents)
 
-    def _below_owner(self, row: LayerRecord, parent: int, parents: Sequence[int]) -> int:
+    def _by_path(self, row: LayerRecord, latest: Mapping[str, int], parents: Sequence[int]) -> int:
+        path = row.path
+        if not path:
+            return 0 if parents else -1  # a root that calls itself stays one tree
+        parent = -1
+        while path and parent < 0:
+            path = path.rpartition(".")[0]
+            parent = latest.get(path, -1)
         for owner in (row.metric_owners or {}).values():
             found = self.row_of.get((owner.path, owner.call_index), -1)
             if not 0 <= found < len(parents):

@@ -229,7 +229,7 @@ class BufferCount:
 
 @attrs.frozen
 class MetricOwner:
-    """The call whose estimate covers a descendant's metric."""
+    """A call by its place: the one whose estimate covers a descendant's metric, or the one that made a call."""
 
     path: str
     call_index: int
@@ -237,7 +237,11 @@ class MetricOwner:
 
 @attrs.frozen
 class LayerRecord:
-    """One module call."""
+    """One module call.
+
+    `parent` is the call inside which it ran; a module that is shared can be called far from where its path says. The
+    root has none, and neither have the rows of reports stored by TorchScan 0.2.0.
+    """
 
     path: str
     call_index: int
@@ -253,6 +257,7 @@ class LayerRecord:
     metric_owners: Mapping[str, MetricOwner] | None = None
     token_dependencies: TokenDependencies | None = None
     handlers: Mapping[str, str] | None = None
+    parent: MetricOwner | None = None
 
 
 @attrs.frozen
