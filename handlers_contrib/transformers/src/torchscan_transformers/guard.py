@@ -1,0 +1,133 @@
+"""Is this call one that the formulas describe, and if not, why?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+import torchscan
+from torchscan_transformers.sources import Sources, resolve
+
+COUNTS = ("module_flops", "macs", "dmas")
+#: A token module has no spatial geometry.
+SPATIAL: dict[str, Any] = {
+    "receptive_field": torchscan.NOT_APPLICABLE,
+    "effective_stride": torchscan.NOT_APPLICABLE,
+    "effective_padding": torchscan.NOT_APPLICABLE,
+}
+
+
+class Unsupported(Exception):
+    """A call outside the formulas.
+
+    Attributes:
+        reason: why, machine-readable.
+        message: why, and the remedy.
+
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+Estimate = Callable[[torchscan.ModuleCall], dict[str, Any]]
+Relate = Callable[[torchscan.ModuleCall], torchscan.TokenDependencies]
+
+
+@attrs.frozen
+class Guarded:
+    """A handler for one class of the library: the guard, then the formulas.
+
+    Attributes:
+        target: the class, `module:Name`.
+        sources: the functions of the library that the formulas describe.
+        counts: FLOPs, MACs and DMAs of a call that passed the guard; may raise `Unsupported`.
+        tokens: its token relation, where it has one; may raise `Unsupported`.
+
+    """
+
+    target: str
+    sources: Sources = attrs.field(converter=Sources)
+    counts: Estimate
+    tokens: Relate | None = None
+
+    def __call__(self, call: torchscan.ModuleCall) -> dict[str, Any]:
+        """Return the estimates of one call, `{}` where another `forward` ran, or why there are none."""
+        if not runs(call.module, self.target):
+            return {}
+        estimates = dict(SPATIAL)
+        try:
+            self._check(call.module)
+            estimates.update(self.counts(call))
+        except Unsupported as error:
+            estimates.update(dict.fromkeys(COUNTS, torchscan.Unavailable(error.reason, message=error.message)))
+        if self.tokens is not None and "token_dependencies" in call.requested:
+            try:
+                self._check(call.module)
+                estimates["token_dependencies"] = self.tokens(call)
+            except Unsupported as error:
+                estimates["token_dependencies"] = torchscan.TokenDependencies.unavailable(error.reason, error.message)
+        return estimates
+
+    def _check(self, module: Any) -> None:
+        if (changed := self.sources.first_unverified()) is not None:
+            version = getattr(sys.modules.get("transformers"), "__version__", "?")
+            raise Unsupported(
+                "unverified_source",
+                f"{changed} of transformers {version} is none that this torchscan-transformers was tested with; "
+                "install a newer torchscan-transformers, or an older transformers",
+            )
+        if module.training:
+            raise Unsupported("training_mode", "the formulas describe evaluation mode; call model.eval() first")
+
+
+def runs(module: Any, target: str) -> bool:
+    """Say whether the `forward` that runs for a module is the one of the class `target`.
+
+    The library wraps the `forward` of every subclass of its checkpointing layer again; a wrapper by the same code
+    around the known `forward` is the known one too.
+    """
+    if "forward" in vars(module):
+        return False
+    known = getattr(resolve(target), "forward", None)
+    if known is None:
+        return False
+    forward = type(module).forward
+    while forward is not known:
+        if getattr(forward, "__code__", None) is not getattr(known, "__code__", None):
+            return False
+        forward = getattr(forward, "__wrapped__", None)
+    return True
+
+
+def token_features(tensor: Any) -> tuple[int, int, int]:
+    """Return (B, T, E) of a tensor of token features.
+
+    Raises:
+        Unsupported: it is no dense real floating-point tensor of that shape.
+
+    """
+    dense(tensor)
+    if tensor.dim() != 3:
+        raise Unsupported("unsupported_shape", "the formulas describe features of shape (batch, tokens, features)")
+    batch, length, width = tensor.shape
+    return batch, length, width
+
+
+def dense(tensor: Any) -> Any:
+    """Return a tensor that a formula can describe: dense, strided, real, floating point.
+
+    Raises:
+        Unsupported: it is something else.
+
+    """
+    if str(getattr(tensor, "layout", None)) != "torch.strided" or tensor.is_nested:
+        raise Unsupported("unsupported_layout", "only dense strided tensors have a formula")
+    if not tensor.is_floating_point():
+        raise Unsupported("unsupported_dtype", "only real floating-point tensors have a formula")
+    return tensor
