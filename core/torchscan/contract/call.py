@@ -20,7 +20,8 @@ __all__ = ["ALL_REQUESTS", "ModuleCall"]
 ALL_REQUESTS = frozenset((*METRICS, "token_dependencies"))
 
 
-def _itself(tensor: torch.Tensor) -> torch.Tensor | None:
+def itself(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tensor whose values may be read in its place: itself, or nothing on the meta device."""
     return None if tensor.is_meta else tensor
 
 
@@ -37,6 +38,8 @@ class ModuleCall:
         output: what its `forward` returned.
         requested: the metrics (and `"token_dependencies"`) this scan wants from this call; a handler may skip the
             others, and what it returns beyond them is ignored.
+        memo: scratch space of this scan, shared by all handlers, for facts about modules that would be found again
+            for every call. Keys should start with the handler's package; no tensor of a call may be kept in it.
         arguments: the same call bound to the signature of `module.forward`, with defaults applied.
 
     """
@@ -46,7 +49,8 @@ class ModuleCall:
     kwargs: Mapping[str, Any]
     output: Any
     requested: frozenset[str] = attrs.field(default=ALL_REQUESTS, kw_only=True)
-    _readable: Callable[[torch.Tensor], torch.Tensor | None] = attrs.field(default=_itself, kw_only=True)
+    memo: dict[Any, Any] = attrs.field(factory=dict, kw_only=True)
+    _readable: Callable[[torch.Tensor], torch.Tensor | None] = attrs.field(default=itself, kw_only=True)
 
     @functools.cached_property
     def arguments(self) -> Mapping[str, Any]:

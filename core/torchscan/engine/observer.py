@@ -7,6 +7,7 @@ Ownership and totals are decided afterwards, from the records alone (`torchscan.
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,7 +15,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from torchscan.contract.call import ModuleCall
+from torchscan.contract.call import ModuleCall, itself
 from torchscan.contract.diagnostics import Diagnostic
 from torchscan.contract.states import METRICS, Complete, Partial, Unavailable
 from torchscan.contract.tokens import TokenDependencies
@@ -30,7 +31,9 @@ __all__ = ["CallRecord", "Observer"]
 #: One bit per metric; token dependencies have the next one.
 BITS: Final = {name: 1 << index for index, name in enumerate((*METRICS, "token_dependencies"))}
 TOKENS: Final = BITS["token_dependencies"]
+COUNTS: Final = BITS["module_flops"] | BITS["macs"] | BITS["dmas"]
 _SPATIAL: Final = BITS["receptive_field"] | BITS["effective_stride"] | BITS["effective_padding"]
+_DisableTorchDispatch: Final = torch._C._DisableTorchDispatch
 _FAILED: Final = Failed()
 _NO_INPUT: Final = CallInput()
 
@@ -43,6 +46,7 @@ class CallRecord:
         "chain",
         "children",
         "covered",
+        "covered_by_caller",
         "failed",
         "has_submodules",
         "input",
@@ -50,9 +54,11 @@ class CallRecord:
         "operators",
         "output",
         "owned",
+        "owned_by_caller",
         "owners",
         "parent",
         "place",
+        "silenced",
         "sources",
         "states",
         "tokens",
@@ -64,7 +70,10 @@ class CallRecord:
         self.parent = parent
         self.call_index = place.calls
         self.covered = covered  # metrics that an ancestor surely owns
+        self.covered_by_caller = 0
+        self.silenced = False  # the caller answers for every count
         self.owned = 0  # metrics that this call's handlers own for the subtree
+        self.owned_by_caller = 0
         self.owners: list[CallRecord | None] | None = None
         self.children = 0
         self.failed = True  # until it returns
@@ -87,9 +96,10 @@ class Chain:
     docs/derivations/spatial.md.
     """
 
-    __slots__ = ("broken", "last", "padding", "receptive_field", "stride")
+    __slots__ = ("broken", "first", "last", "padding", "receptive_field", "stride")
 
     def __init__(self) -> None:
+        self.first: Any = None
         self.last: Any = None
         self.receptive_field: float = 1
         self.stride: float = 1
@@ -98,26 +108,42 @@ class Chain:
 
     def link(self, args: tuple[Any, ...], output: Any, states: Mapping[str, Any]) -> None:
         """Add one child call."""
-        if self.broken:
-            return
+        field = states.get("receptive_field")
+        stride = states.get("effective_stride")
+        padding = states.get("effective_padding")
         source = args[0] if args else None
-        if not isinstance(source, torch.Tensor) or not isinstance(output, torch.Tensor):
+        if (
+            type(field) is not int
+            or type(stride) is not int
+            or type(padding) is not int
+            or not isinstance(source, torch.Tensor)
+            or not isinstance(output, torch.Tensor)
+            or (self.last is not None and self.last() is not source)
+        ):
             self.broken = True
-        elif self.last is not None and self.last() is not source:
-            self.broken = True
-        else:
-            field, stride, padding = (states.get(name) for name in METRICS[3:])
-            if type(field) is int and type(stride) is int and type(padding) is int:
-                self.receptive_field += (field - 1) * self.stride
-                self.padding += padding * self.stride
-                self.stride *= stride
-                self.last = weakref.ref(output)
-            else:
-                self.broken = True
+            return
+        if self.last is None:
+            self.first = weakref.ref(source)
+        self.receptive_field += (field - 1) * self.stride
+        self.padding += padding * self.stride
+        self.stride *= stride
+        self.last = weakref.ref(output)
+
+    def ends(self, args: tuple[Any, ...], output: Any, operators: Mapping[OperatorCost, int]) -> bool:
+        """Say whether everything the call did is this one chain, from its first argument to its output."""
+        return (
+            not self.broken
+            and self.last is not None
+            and self.last() is output
+            and bool(args)
+            and self.first() is args[0]
+            and all(cost.info.kind == "ignored" for cost in operators)
+        )
 
 
-def _submodules(module: nn.Module) -> bool:
-    return any(child is not None for child in module._modules.values())
+@functools.lru_cache(maxsize=256)
+def _bits(names: frozenset[str]) -> int:
+    return sum(BITS[name] for name in names)
 
 
 class Observer:
@@ -150,11 +176,13 @@ class Observer:
         self._resolver = resolver
         self._requested = requested
         self._call_estimated = call_estimated
-        self._readable = readable
+        self._readable = readable if readable is not None else itself
         self._progress = progress
         self._places = tree.places
         self._wanted: dict[int, frozenset[str]] = {}
-        self._static: dict[type, int] = {}
+        self._static: dict[type, tuple[int, int]] = {}
+        self._spatial = requested & _SPATIAL
+        self._memo: dict[Any, Any] = {}
 
     def until(self, count: int) -> Observer:
         """Return a view of the first `count` records, for a report while calls go on."""
@@ -186,10 +214,15 @@ class Observer:
         if stack:
             parent = stack[-1]
             parent.children += 1
-            covered = parent.covered | self._statically_owned(parent.module_type)
+            owned, by_caller = self._static.get(parent.module_type) or self._statically_owned(parent.module_type)
+            record = CallRecord(place, parent, parent.covered | owned)
+            by_caller |= parent.covered_by_caller
+            if by_caller:
+                record.covered_by_caller = by_caller
+                counts = self._requested & COUNTS
+                record.silenced = bool(counts) and counts & ~by_caller == 0
         else:
-            parent, covered = None, 0
-        record = CallRecord(place, parent, covered)
+            record = CallRecord(place, None, 0)
         place.calls += 1
         self.records.append(record)
         stack.append(record)
@@ -198,18 +231,23 @@ class Observer:
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
         """Hear that `forward` returned."""
-        if self.suspended or not self._unwind(module):
+        if self.suspended:
             return
-        record = self.stack.pop()
+        stack = self.stack
+        if not stack or stack[-1].place.module is not module:
+            if not self._unwind(module):
+                return
+        record = stack.pop()
         record.failed = False
         record.module_type = type(module)
-        record.has_submodules = _submodules(module)
+        if module._modules:
+            record.has_submodules = any(child is not None for child in module._modules.values())
         record.input = describe_call(args, kwargs)
         record.output = describe(output)
         wanted = self._requested & ~record.covered
         if wanted:
             self._estimate(record, module, args, kwargs, output, wanted)
-        if self._requested & _SPATIAL:
+        if self._spatial:
             self._link(record, args, output)
 
     def failed(self, module: nn.Module) -> None:
@@ -230,14 +268,12 @@ class Observer:
 
     # -- estimates -----------------------------------------------------------------------------------------------
 
-    def _statically_owned(self, kind: type) -> int:
-        """Metrics that the first handler for `kind` owns whatever it answers."""
-        bits = self._static.get(kind)
-        if bits is None:
-            plan = self._resolver.plan(kind)
-            bits = sum(BITS[name] for name in plan[0].handler.subtree_metrics) if plan else 0
-            self._static[kind] = bits
-        return bits
+    def _statically_owned(self, kind: type) -> tuple[int, int]:
+        """Return the metrics that the first handler for `kind` owns whatever it answers, and those of the caller's."""
+        plan = self._resolver.plan(kind)
+        bits = _bits(plan[0].handler.subtree_metrics) if plan else 0
+        found = self._static[kind] = (bits, bits if plan and plan[0].tier == "caller" else 0)
+        return found
 
     def _names(self, bits: int) -> frozenset[str]:
         names = self._wanted.get(bits)
@@ -254,15 +290,13 @@ class Observer:
         output: Any,
         wanted: int,
     ) -> None:
-        plan = self._resolver.plan(record.module_type)
         call: ModuleCall | None = None
-        for candidate in plan:
-            if self._readable is None:
-                call = ModuleCall(module, args, kwargs, output, requested=self._names(wanted))
-            else:
-                call = ModuleCall(
-                    module, args, kwargs, output, requested=self._names(wanted), readable=self._readable
-                )
+        for candidate in self._resolver.plan(record.module_type):
+            # Where the caller answers for every count of a subtree, nobody else is asked about it.
+            if record.silenced and candidate.tier != "native":
+                continue
+            names = self._wanted.get(wanted) or self._names(wanted)
+            call = ModuleCall(module, args, kwargs, output, requested=names, readable=self._readable, memo=self._memo)
             wanted &= ~self._ask(record, candidate, call, wanted)
             if not wanted:
                 break
@@ -276,19 +310,19 @@ class Observer:
         handler = candidate.handler
         self.suspended = True
         grad = torch.is_grad_enabled()
+        if grad:
+            torch._C._set_grad_enabled(False)
         try:
             # Under this guard no operator of a handler reaches a dispatch mode, ours or the caller's.
-            with torch._C._DisableTorchDispatch():
-                if grad:
-                    with torch.no_grad():
-                        result = handler.estimate(call)
-                else:
-                    result = handler.estimate(call)
+            with _DisableTorchDispatch():
+                result = handler.estimate(call)
         except Exception as error:
             return self._refuse(record, candidate, wanted, "raised", f"{type(error).__name__}: {error}")
         finally:
             self.suspended = False
-        if not isinstance(result, Mapping):
+            if grad:
+                torch._C._set_grad_enabled(True)
+        if type(result) is not dict and not isinstance(result, Mapping):
             return self._refuse(
                 record, candidate, wanted, "invalid", f"returned {type(result).__name__}, expected a mapping of metrics"
             )
@@ -298,28 +332,30 @@ class Observer:
             bit = BITS.get(name) if type(name) is str else None
             if bit is None:
                 return self._refuse(
-                    record, candidate, wanted, "invalid", f"returned an unknown metric {name!r}; the metrics are {', '.join(BITS)}"
+                    record,
+                    candidate,
+                    wanted,
+                    "invalid",
+                    f"returned an unknown metric {name!r}; the metrics are {', '.join(BITS)}",
                 )
             if not wanted & bit:
                 continue
             decided |= bit
             if bit == TOKENS:
                 self._tokens(record, candidate, call, value)
-            elif type(value) is int and value >= 0:
-                states[name] = value
-                sources[name] = candidate
-            else:
+                continue
+            if type(value) is not int or value < 0:
                 try:
-                    states[name] = checked_state(name, value)
+                    value = checked_state(name, value)
                 except BadResult as error:
-                    states[name] = failure_state(candidate, "field", f"{name}: {error}")
-                sources[name] = candidate
-        owned = 0
-        for name in handler.subtree_metrics:
-            owned |= BITS[name]
-        owned &= wanted
-        if owned:
+                    value = failure_state(candidate, "field", f"{name}: {error}")
+            states[name] = value
+            sources[name] = candidate
+        if handler.subtree_metrics:
+            owned = _bits(handler.subtree_metrics) & wanted
             record.owned |= owned
+            if candidate.tier == "caller":
+                record.owned_by_caller |= owned
             for name in self._names(owned & ~decided):
                 states[name] = failure_state(candidate, "missing", f"{name}: the handler owns it but left it out")
                 sources[name] = candidate
@@ -331,9 +367,8 @@ class Observer:
         for name in self._names(wanted & ~TOKENS):
             record.states[name] = failure_state(candidate, cause, message)
             record.sources[name] = candidate
-        for name in candidate.handler.subtree_metrics:
-            record.owned |= BITS[name] & wanted
-        # A relation is left to the next tier only when this handler never spoke about relations, which a failure hides.
+        record.owned |= _bits(candidate.handler.subtree_metrics) & wanted
+        # A relation is another matter: the row keeps the one that the next tier knows.
         return wanted & ~TOKENS
 
     def _tokens(self, record: CallRecord, candidate: Candidate, call: ModuleCall, value: Any) -> None:
@@ -348,20 +383,19 @@ class Observer:
     def _link(self, record: CallRecord, args: tuple[Any, ...], output: Any) -> None:
         chain = record.chain
         states = record.states
-        if chain is not None and record.children and "receptive_field" not in states:
-            # Everything the call did is one chain of its children, from its first argument to its output.
-            ends = not chain.broken and chain.last is not None and chain.last() is output
-            if ends and not any(cost.info.kind != "ignored" for cost in record.operators):
+        if chain is not None:
+            record.chain = None
+            if "receptive_field" not in states and chain.ends(args, output, record.operators):
                 states["receptive_field"] = chain.receptive_field
                 states["effective_stride"] = chain.stride
                 states["effective_padding"] = chain.padding
-        record.chain = None
         parent = record.parent
         if parent is not None:
-            if parent.chain is None:
-                parent.chain = Chain()
-                parent.chain.last = None
-            parent.chain.link(args, output, states)
+            chain = parent.chain
+            if chain is None:
+                chain = parent.chain = Chain()
+            if not chain.broken:
+                chain.link(args, output, states)
 
 
 def as_state(value: Any) -> Complete | Partial | Unavailable:

@@ -39,6 +39,7 @@ class OperatorInfo:
     known_gap: str | None
     writes: tuple[int, ...]  # positions of arguments written in place
     decompose: bool
+    free: OperatorCost | None = None  # the one cost of an operator that is no work and has no formula
     forbidden: bool = False  # size queries of foreign tensor classes: answered by the tensor itself
 
 
@@ -121,6 +122,8 @@ class OperatorBook:
         info = self._infos.get(func)
         if info is None:
             info = self._infos[func] = self._describe(func)
+            if info.kind == "ignored" and info.flops is None:
+                info.free = OperatorCost(info)
         return info
 
     def _describe(self, func: Any) -> OperatorInfo:
@@ -147,7 +150,7 @@ class OperatorBook:
             writes = (3, 4)  # update the running statistics although their schema does not say so
         decompose = flops is None and formula is None and kind != "ignored" and func._can_decompose()
         return OperatorInfo(
-            name, func._overloadname, kind, reason, flops, formula, known_gap, writes, decompose, name in _SIZE_QUERIES
+            name, func._overloadname, kind, reason, flops, formula, known_gap, writes, decompose, forbidden=name in _SIZE_QUERIES
         )
 
     def _classify(
@@ -171,7 +174,18 @@ class OperatorBook:
         """Return the cost of this call, from the cache when its signature was seen before."""
         key: tuple[Any, ...] | None
         try:
-            key = (func, *_signature(args), *_signature(tuple(kwargs.items()) if kwargs else ()))
+            # The usual arguments inline: this runs for every operator.
+            parts: list[Any] = [func]
+            for value in args:
+                if isinstance(value, torch.Tensor):
+                    parts += (value.shape, value.dtype)
+                elif isinstance(value, list | tuple):
+                    parts.append(_signature(value))
+                else:
+                    parts.append(float if type(value) is float else value)
+            if kwargs:
+                parts.append(_signature(kwargs.items()))
+            key = tuple(parts)
             found = self._costs.get(key)
         except Exception:  # nested tensors name no shape
             key, found = None, None
@@ -347,6 +361,6 @@ class OperatorMode(TorchDispatchMode):
                 if position < len(args) and isinstance(args[position], torch.Tensor):
                     self._guard.before_write(args[position])
         out = func(*args, **kwargs) if self._execute is None else self._execute(func, args, kwargs)
-        cost = book.cost(info, func, args, kwargs, out)
+        cost = info.free or book.cost(info, func, args, kwargs, out)
         tally[cost] = tally.get(cost, 0) + 1
         return out

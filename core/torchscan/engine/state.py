@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from torchscan.contract.errors import ConcurrentScanError
@@ -54,14 +55,22 @@ def evaluation(tree: ModuleTree) -> Iterator[None]:
     before = [(module, module.training) for module in tree.modules]
     for module, training in before:
         if training:
-            module.training = False
+            _set_training(module, False)
     try:
         with torch.no_grad():
             yield
     finally:
         for module, training in before:
             if module.training is not training:
-                module.training = training
+                _set_training(module, training)
+
+
+def _set_training(module: nn.Module, training: bool) -> None:
+    # Past `nn.Module.__setattr__`, which looks for parameters and modules first; script modules keep the flag in C++.
+    if "training" in module.__dict__ and not isinstance(module, torch.jit.ScriptModule):
+        module.__dict__["training"] = training
+    else:
+        module.training = training
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ _DEPTH = 8
 # Tensors of a model repeat their metadata; one object per distinct description.
 _TENSORS: dict[tuple[Any, ...], TensorValue] = {}
 _TENSORS_LIMIT = 4096
-_INPUTS: dict[TensorValue, CallInput] = {}
+_INPUTS: dict[tuple[Any, ...], CallInput] = {}
 
 
 def describe(value: Any, depth: int = 0) -> Value:
@@ -99,12 +99,23 @@ def _nested(value: torch.Tensor) -> Value:
 
 def describe_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CallInput:
     """Return the metadata of a call's arguments."""
-    if len(args) == 1 and not kwargs:
-        only = describe(args[0])
-        if type(only) is not TensorValue:
-            return CallInput((only,))
-        found = _INPUTS.get(only)
+    if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
+        value = args[0]
+        try:
+            key = (value.shape, value.dtype, value.device, value.requires_grad)
+            found = _INPUTS.get(key)
+        except Exception:
+            return CallInput((_nested(value),))
         if found is None:
-            found = _INPUTS[only] = CallInput((only,))
+            only = _tensor(value)
+            found = CallInput((only,))
+            if type(only) is TensorValue:
+                _INPUTS[key] = found
         return found
-    return CallInput(tuple([describe(arg) for arg in args]), {name: describe(value) for name, value in kwargs.items()})
+    return CallInput(
+        tuple([describe(arg) for arg in args]),
+        {name: describe(value) for name, value in kwargs.items()} if kwargs else _NO_KWARGS,
+    )
+
+
+_NO_KWARGS: dict[str, Value] = {}
