@@ -143,7 +143,7 @@ def _check_kind(data: Any) -> None:
         return
     if "by_operator" in data:
         raise ReportError("not a report of a scan: this is an operator report, as measure_flops returns it")
-    if "layers" in data and "totals" in data:
+    if isinstance(data.get("layers"), Mapping) and "added" in data["layers"]:
         raise ReportError("not a report of a scan: this is a comparison, as compare_reports returns it")
     missing = "context" if "layers" in data else "layers"
     raise ReportError(f"not a report: {missing} is missing")
