@@ -67,7 +67,9 @@ def gpt2_block(call: torchscan.ModuleCall) -> dict[str, Any]:
 
 
 def _residuals(call: torchscan.ModuleCall, additions: int) -> dict[str, Any]:
-    elements = dense(argument(call, "hidden_states")).numel()
+    # in BERT the residual is an argument of its own, and what is added to it comes in at another width
+    residual = argument(call, "input_tensor")
+    elements = dense(argument(call, "hidden_states") if residual is None else residual).numel()
     return estimates(NOTHING.plus(*[formulas.combine(elements)] * additions))
 
 

@@ -108,7 +108,7 @@ class Sources:
 
 
 def record() -> None:
-    """Add the digests of the installed version to `verified.py`: for maintainers, after the tests have passed with it."""
+    """Add the digests of the installed version to `verified.py`: for maintainers, once the tests pass with it."""
     import importlib
     from pathlib import Path
 
@@ -122,7 +122,7 @@ def record() -> None:
             table[name].append(found)
             print(f"{name} {found}")
     lines = [f'    "{name}": ({" ".join(f"{found!r}," for found in sorted(table[name]))}),' for name in sorted(table)]
-    head = '"""The digests of the source that the formulas were tested with; written by `torchscan_transformers.sources`."""'
+    head = '"""The source that the formulas were tested with; written by `python -m torchscan_transformers.sources`."""'
     body = "\n".join(lines).replace("'", '"')
     text = f"{head}\n\nfrom __future__ import annotations\n\nDIGESTS: dict[str, tuple[str, ...]] = {{\n{body}\n}}\n"
     Path(__file__).with_name("verified.py").write_text(text, encoding="utf-8")
