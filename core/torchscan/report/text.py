@@ -116,7 +116,7 @@ class _Page:
         ]
         if context.analysis_mode == "structure":
             parts.insert(0, "structure only")
-        return self._safe("; ".join(part for part in parts if part), None)
+        return self._safe("; ".join(part for part in parts if part), 200)
 
     def _table(self) -> Iterator[str]:
         columns = self.table.columns()
