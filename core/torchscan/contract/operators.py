@@ -10,9 +10,10 @@ import attrs
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OPERATOR_KINDS", "OperatorCall", "OperatorFormula", "OperatorKind", "TensorSpec"]
+__all__ = ["OPERATOR_KINDS", "OperatorCall", "OperatorFormula", "OperatorKind", "OperatorTerms", "TensorSpec"]
 
 OperatorKind: TypeAlias = Literal["contraction", "arithmetic", "movement", "ignored"]
+OperatorTerms: TypeAlias = Literal["products", "squares", "sums"]
 
 #: What a kind of operator can make incomplete in a body that no handler accounts for.
 OPERATOR_KINDS: Final[dict[str, frozenset[str]]] = {
@@ -82,6 +83,9 @@ class OperatorFormula:
             functional operators, used with `functional="estimate"`; a metric left out is not covered.
         known_gap: what the operator view's formula is known to miss, reported as `incomplete_operator_formula`.
         reason: why an ignored operator is no work.
+        terms: what it does to the terms of a contraction that no single operator shows: it makes `products` of two
+            tensors, or `squares`, element by element; or it `sums` elements along an axis. A body that sums what it
+            multiplied holds a contraction whose product terms nobody counted.
 
     """
 
@@ -91,3 +95,6 @@ class OperatorFormula:
     estimate: Callable[[OperatorCall], Mapping[str, int]] | None = None
     known_gap: str | None = attrs.field(default=None, kw_only=True)
     reason: str | None = attrs.field(default=None, kw_only=True)
+    terms: OperatorTerms | None = attrs.field(
+        default=None, kw_only=True, validator=attrs.validators.in_((None, "products", "squares", "sums"))
+    )

@@ -99,7 +99,7 @@ class Partial:
     reason: str = ""
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Unavailable:
     """Nothing is known, not even a lower bound.
 

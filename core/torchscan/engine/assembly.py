@@ -24,6 +24,7 @@ from torchscan.contract.states import (
     Unavailable,
 )
 from torchscan.engine.estimates import WireState
+from torchscan.engine.hidden import hidden_sums
 from torchscan.engine.observer import BITS, CallRecord, Observer
 from torchscan.engine.operators import OperatorCost
 from torchscan.engine.operator_view import not_requested, operator_report
@@ -125,6 +126,17 @@ class _Sum:
         return MetricResult("unavailable", None, None, unit, "forward", method)
 
 
+@attrs.frozen
+class _Answer:
+    """What the handlers' estimates come to in a row."""
+
+    metrics: dict[str, MetricResult]
+    ownership: dict[str, str]
+    covered: dict[str, MetricOwner]
+    handlers: dict[str, str]
+    repeats: bool  # an equal call has the same answer and nothing to complain about
+
+
 class Assembly:
     """Builds the report of one scan.
 
@@ -160,6 +172,7 @@ class Assembly:
         self._diagnostics: list[Diagnostic] = list(diagnostics)
         self._sums = {name: _Sum() for name in COUNT_METRICS}
         self._results: dict[Any, MetricResult] = {}
+        self._answers: dict[Any, _Answer] = {}
         self._alarms: dict[tuple[str, str], list[Any]] = {}
         self._unaudited: dict[str, CallRecord] = {}
 
@@ -200,31 +213,18 @@ class Assembly:
                     if parent.owned & bit and owners[index] is None:
                         owners[index] = parent
         record.owners = owners
-        metrics = {"calls": _CALLS}
-        ownership: dict[str, str] = {}
-        handlers: dict[str, str] = {}
-        covered: dict[str, MetricOwner] = {}
-        bits = self._bits
         if record.failed:
             self._fail(record)
-        if bits:
-            sources = record.sources
-            states = record.states
-            for name, bit, index in _BIT_OF:
-                if not bits & bit:
-                    continue
-                if owners is not None and (owner := owners[index]) is not None:
-                    covered[name] = MetricOwner(owner.place.path, owner.call_index)
-                    continue
-                if name in states:
-                    candidate = sources.get(name)
-                    result = self._supplied(record, name, states[name], candidate)
-                    if candidate is not None:
-                        ownership[name] = result.scope
-                        handlers[name] = candidate.plugin
-                    metrics[name] = result
-                else:
-                    self._unsupplied(record, name, metrics)
+        answer, key = self._remembered(record, owners)
+        if answer is None:
+            answer = self._answer(record, owners)
+            if key is not None and answer.repeats:
+                self._answers[key] = answer
+        handlers = answer.handlers
+        tokens = None
+        if record.tokens is not None:
+            handlers = dict(handlers)
+            tokens = self._token_dependencies(record, handlers)
         place = record.place
         return LayerRecord(
             place.path,
@@ -236,13 +236,59 @@ class Assembly:
             record.output,
             parameters,
             buffers,
-            metrics,
-            ownership or None,
-            covered or None,
-            self._token_dependencies(record, handlers) if record.tokens is not None else None,
+            answer.metrics,
+            answer.ownership or None,
+            answer.covered or None,
+            tokens,
             handlers or None,
             None if parent is None else MetricOwner(parent.place.path, parent.call_index),
         )
+
+    def _remembered(self, record: CallRecord, owners: Any) -> tuple[_Answer | None, Any]:
+        """Return the answer of an earlier call with the same estimates from the same handler, and its key."""
+        states = record.states
+        if not states or len(sources := set(record.sources.values())) != 1 or record.failed:
+            return None, None
+        key = (*sources, id(owners), *states.items())
+        try:
+            found = self._answers.get(key)
+        except TypeError:  # an estimate in wire form
+            return None, None
+        if found is not None:
+            for name, value in states.items():
+                if name in self._sums and type(value) is int and name in found.metrics:
+                    self._sums[name].value += value
+        return found, key
+
+    def _answer(self, record: CallRecord, owners: Any) -> _Answer:
+        metrics = {"calls": _CALLS}
+        ownership: dict[str, str] = {}
+        handlers: dict[str, str] = {}
+        covered: dict[str, MetricOwner] = {}
+        bits = self._bits
+        repeats = True
+        if bits:
+            sources = record.sources
+            states = record.states
+            for name, bit, index in _BIT_OF:
+                if not bits & bit:
+                    continue
+                if owners is not None and (owner := owners[index]) is not None:
+                    covered[name] = MetricOwner(owner.place.path, owner.call_index)
+                    continue
+                if name in states:
+                    value = states[name]
+                    candidate = sources.get(name)
+                    result = self._supplied(record, name, value, candidate)
+                    if candidate is not None:
+                        ownership[name] = result.scope
+                        handlers[name] = candidate.plugin
+                    metrics[name] = result
+                    repeats &= type(value) is int or (type(value) is Unavailable and value.expected)
+                else:
+                    self._unsupplied(record, name, metrics)
+                    repeats = False  # depends on what else ran in the call
+        return _Answer(metrics, ownership, covered, handlers, repeats)
 
     def _fail(self, record: CallRecord) -> None:
         for name in METRICS:
@@ -271,7 +317,7 @@ class Assembly:
             if candidate is not None and candidate.tier == "caller" and value.method:
                 method = f"{method}:{value.method}"
             value = value.state
-        if isinstance(value, int | float):
+        if isinstance(value, (int, float)):
             if name in self._sums:
                 total = self._sums[name]
                 total.value += value
@@ -371,8 +417,9 @@ class Assembly:
                 )
             return
         alarmed = False
+        hidden = hidden_sums(record.operators) if name == "macs" else ()
         for cost, count in record.operators.items():
-            if name in _affected(cost):
+            if name in _affected(cost) or cost in hidden:
                 self._alarm(record, cost, count, name)
                 alarmed = True
         if alarmed:
@@ -398,11 +445,12 @@ class Assembly:
         known = 0
         complete = True
         any_work = False
+        hidden = hidden_sums(record.operators) if name == "macs" else ()
         for cost, count in record.operators.items():
-            if name not in _affected(cost):
+            if name not in _affected(cost) and cost not in hidden:
                 continue
             any_work = True
-            value = cost.estimate().get(name)
+            value = None if cost in hidden else cost.estimate().get(name)
             if value is None:
                 complete = False
                 self._alarm(record, cost, count, name)
@@ -492,8 +540,8 @@ class Assembly:
             model_type=f"{kind.__module__}.{kind.__qualname__}",
             execution_mode=self._execution_mode,
             training_before=self._training_before,
-            devices=tuple(sorted(map(str, stored.devices))),
-            dtypes=tuple(sorted(map(str, stored.dtypes))),
+            devices=tuple(sorted({str(device) for device, _ in stored.kinds})),
+            dtypes=tuple(sorted({str(dtype) for _, dtype in stored.kinds})),
             analysis_mode=self._plan.mode,
             execution=self._plan.execution,
             functional=self._plan.functional,
@@ -549,6 +597,7 @@ def single_layer(record: CallRecord, plan: Plan) -> LayerRecord:
     assembly._diagnostics = []
     assembly._sums = {name: _Sum() for name in COUNT_METRICS}
     assembly._results = {}
+    assembly._answers = {}
     assembly._alarms = {}
     assembly._unaudited = {}
     return assembly._layer(record, _NO_PARAMETERS, _NO_BUFFERS)

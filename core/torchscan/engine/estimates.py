@@ -41,7 +41,7 @@ def checked_state(name: str, value: Any) -> MetricState | WireState | int | floa
     """
     if value is None:
         return Unavailable("the handler said so")
-    if isinstance(value, Complete | Partial | Unavailable):
+    if isinstance(value, (Complete, Partial, Unavailable)):
         return value
     if isinstance(value, Mapping):
         return _wire(name, value)

@@ -137,13 +137,13 @@ class FakeExecutor:
         """Run an operator without tensor arguments: small results get values, wherever they were asked for."""
         device = kwargs.get("device")
         meta = device is not None and torch.device(device).type == "meta"
-        sizes = [value for value in args if isinstance(value, list | tuple)]
+        sizes = [value for value in args if isinstance(value, (list, tuple))]
         count = 1
         for size in sizes[0] if sizes else ():
             if type(size) is int:
                 count *= size
         if "arange" in str(func) and args:
-            count = max([int(abs(value)) for value in args if isinstance(value, int | float)], default=1)
+            count = max([int(abs(value)) for value in args if isinstance(value, (int, float))], default=1)
         if count > _KEEP:
             return func(*args, **{**kwargs, "device": _META}) if "device" in kwargs else func(*args, **kwargs)
         if meta:
@@ -163,7 +163,7 @@ class FakeExecutor:
             if isinstance(value, nn.Parameter):  # lives as long as the model; anything else may be freed
                 self._meta[id(value)] = (value, meta)
             return meta
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             return type(value)([self._to_meta(item) for item in value]) if type(value) in (list, tuple) else value
         return value
 
@@ -232,7 +232,7 @@ def _collect(values: Any, found: list[torch.Tensor]) -> None:
     for value in values:
         if isinstance(value, torch.Tensor):
             found.append(value)
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             _collect(value, found)
 
 
@@ -241,7 +241,7 @@ def _strided(values: Any) -> tuple[Any, ...]:
     for value in values:
         if isinstance(value, torch.Tensor):
             parts += (value.shape, value.stride(), value.dtype)
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             parts.append(_strided(value))
         else:
             parts += (type(value), value)

@@ -32,7 +32,7 @@ def call_arguments(
         raise TypeError(f"expected a torch.nn.Module to scan, got {type(module).__name__}")
     if args is None:
         args = ()
-    if not isinstance(args, tuple | list):
+    if not isinstance(args, (tuple, list)):
         raise TypeError(f"args must be a tuple of positional arguments, got {type(args).__name__}; write args=(x,)")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TypeError(f"kwargs must be a mapping of keyword arguments, got {type(kwargs).__name__}")

@@ -58,6 +58,7 @@ class CallRecord:
         "owners",
         "parent",
         "place",
+        "products",
         "silenced",
         "sources",
         "states",
@@ -82,6 +83,7 @@ class CallRecord:
         self.input: CallInput = _NO_INPUT
         self.output: Value = _FAILED
         self.operators: dict[OperatorCost, int] = {}
+        self.products: set[int] | None = None
         self.states: dict[str, Any] = {}  # int, or a state
         self.sources: dict[str, Candidate] = {}
         self.tokens: TokenDependencies | None = None
@@ -195,6 +197,14 @@ class Observer:
     def current_operators(self) -> dict[OperatorCost, int] | None:
         """Return the tally of the innermost running call."""
         return self.stack[-1].operators if self.stack else None
+
+    @property
+    def current_products(self) -> set[int]:
+        """Return the storages that hold products made in the body of the innermost running call."""
+        record = self.stack[-1]
+        if record.products is None:
+            record.products = set()
+        return record.products
 
     # -- hooks ---------------------------------------------------------------------------------------------------
 
@@ -344,7 +354,7 @@ class Observer:
             if bit == TOKENS:
                 self._tokens(record, candidate, call, value)
                 continue
-            if type(value) is not int or value < 0:
+            if (type(value) is not int or value < 0) and type(value) is not Unavailable:
                 try:
                     value = checked_state(name, value)
                 except BadResult as error:
@@ -400,4 +410,4 @@ class Observer:
 
 def as_state(value: Any) -> Complete | Partial | Unavailable:
     """Return a recorded estimate as a state."""
-    return Complete(value) if isinstance(value, int | float) else value
+    return Complete(value) if isinstance(value, (int, float)) else value

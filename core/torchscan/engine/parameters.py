@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import Parameter, is_lazy
 
 from torchscan.engine.observer import CallRecord
 from torchscan.engine.tree import ModulePlace, own_tensors
@@ -22,12 +22,11 @@ class _Extents:
         self._objects: set[int] = set()
         self._extents: dict[Any, list[tuple[int, int]]] = {}
 
-    def add(self, tensor: torch.Tensor) -> int:
+    def add(self, tensor: torch.Tensor, count: int, size: int) -> int:
         """Return how many elements of `tensor` had not been counted, and count them."""
         if id(tensor) in self._objects:
             return 0
         self._objects.add(id(tensor))
-        count = tensor.numel()
         try:
             whole = tensor.untyped_storage()
         except (RuntimeError, NotImplementedError, AttributeError):
@@ -35,7 +34,6 @@ class _Extents:
         if count == 0:
             return 0
         storage = whole._cdata
-        size = tensor.element_size()
         if storage not in self._extents and whole.nbytes() == count * size:
             self._extents[storage] = [(0, count * size)]  # the usual case: a storage of its own
             return count
@@ -75,8 +73,7 @@ class StoredTensors:
         self.buffer_elements = 0
         self.buffer_bytes = 0
         self.lazy = False  # a parameter has no size yet
-        self.devices: set[torch.device] = set()
-        self.dtypes: set[torch.dtype] = set()
+        self.kinds: set[tuple[torch.device, torch.dtype]] = set()
 
 
 def count_stored(
@@ -133,25 +130,25 @@ def _count(
     shared = buffer_shared = False
     for place in places:
         for parameter in own_tensors(place.module, "_parameters"):
-            if is_lazy(parameter):
+            if type(parameter) is not Parameter and is_lazy(parameter):
                 sums.lazy = True
                 continue
-            sums.devices.add(parameter.device)
-            sums.dtypes.add(parameter.dtype)
-            new = seen.add(parameter)
-            shared |= new < parameter.numel()
-            size += new * parameter.element_size()
+            count, item = parameter.numel(), parameter.element_size()
+            sums.kinds.add((parameter.device, parameter.dtype))
+            new = seen.add(parameter, count, item)
+            shared |= new < count
+            size += new * item
             if parameter.requires_grad:
                 trainable += new
             else:
                 frozen += new
         for buffer in own_tensors(place.module, "_buffers"):
-            sums.devices.add(buffer.device)
-            sums.dtypes.add(buffer.dtype)
-            new = seen.add(buffer)
-            buffer_shared |= new < buffer.numel()
+            count, item = buffer.numel(), buffer.element_size()
+            sums.kinds.add((buffer.device, buffer.dtype))
+            new = seen.add(buffer, count, item)
+            buffer_shared |= new < count
             elements += new
-            buffer_size += new * buffer.element_size()
+            buffer_size += new * item
     sums.trainable += trainable
     sums.frozen += frozen
     sums.parameter_bytes += size

@@ -44,7 +44,7 @@ def describe(value: Any, depth: int = 0) -> Value:
         return scalar
     if depth >= _DEPTH:
         return ObjectValue(type(value).__qualname__)
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         items = tuple([describe(item, depth + 1) for item in value])
         return SequenceValue(items, "tuple" if isinstance(value, tuple) else "list")
     if isinstance(value, Mapping) and (len(value) or not dataclasses.is_dataclass(value)):
@@ -62,7 +62,7 @@ def describe(value: Any, depth: int = 0) -> Value:
             ),
             "dataclass",
         )
-    if isinstance(value, bool | int | float | complex | str | bytes):
+    if isinstance(value, (bool, int, float, complex, str, bytes)):
         return Scalar(type(value).__name__)
     return ObjectValue(type(value).__qualname__)
 
