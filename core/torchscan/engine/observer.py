@@ -83,7 +83,7 @@ class CallRecord:
         self.input: CallInput = _NO_INPUT
         self.output: Value = _FAILED
         self.operators: dict[OperatorCost, int] = {}
-        self.products: set[int] | None = None
+        self.products: dict[int, Any] | None = None
         self.states: dict[str, Any] = {}  # int, or a state
         self.sources: dict[str, Candidate] = {}
         self.tokens: TokenDependencies | None = None
@@ -199,11 +199,11 @@ class Observer:
         return self.stack[-1].operators if self.stack else None
 
     @property
-    def current_products(self) -> set[int]:
+    def current_products(self) -> dict[int, Any]:
         """Return the storages that hold products made in the body of the innermost running call."""
         record = self.stack[-1]
         if record.products is None:
-            record.products = set()
+            record.products = {}
         return record.products
 
     # -- hooks ---------------------------------------------------------------------------------------------------
@@ -249,6 +249,7 @@ class Observer:
                 return
         record = stack.pop()
         record.failed = False
+        record.products = None
         record.module_type = type(module)
         if module._modules:
             record.has_submodules = any(child is not None for child in module._modules.values())

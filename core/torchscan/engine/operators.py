@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -85,7 +86,7 @@ class OperatorSink(Protocol):
     suspended: bool
 
     @property
-    def current_products(self) -> set[int]:
+    def current_products(self) -> dict[int, StorageWeakRef]:
         """Storages that hold products made in the body of the innermost running call."""
 
     def current_operators(self) -> dict[OperatorCost, int] | None:
@@ -198,7 +199,7 @@ class OperatorBook:
                 elif isinstance(value, (list, tuple)):
                     parts.append(_signature(value))
                 else:
-                    parts.append(float if type(value) is float else value)
+                    parts.append(value)
             if kwargs:
                 parts.append(_signature(kwargs.items()))
             key = tuple(parts)
@@ -269,10 +270,8 @@ def _signature(values: Any) -> tuple[Any, ...]:
             parts.append(value.dtype)
         elif isinstance(value, (list, tuple)):
             parts.append(_signature(value))
-        elif isinstance(value, float):
-            parts.append(float)  # no cost depends on the value of a scalar
         else:
-            parts.append(value)
+            parts.append(value)  # scalars too: an exponent, a norm's order or a factor of zero decides the cost
     return tuple(parts)
 
 
@@ -403,7 +402,7 @@ class OperatorMode(TorchDispatchMode):
         return out
 
 
-def _follow(role: str, args: tuple[Any, ...], out: Any, products: set[int]) -> bool:
+def _follow(role: str, args: tuple[Any, ...], out: Any, products: dict[int, StorageWeakRef]) -> bool:
     """Follow products through one body; return whether this operator sums some up."""
     if role == "product":
         # Scaling by a number, or by a tensor of one element, makes no terms.
@@ -429,10 +428,11 @@ def _storage(value: Any) -> int | None:
         return None
 
 
-def _note(out: Any, products: set[int]) -> None:
-    if isinstance(out, torch.Tensor) and (key := _storage(out)) is not None:
-        products.add(key)
+def _note(out: Any, products: dict[int, StorageWeakRef]) -> None:
+    if isinstance(out, torch.Tensor) and (key := _storage(out)) is not None and key not in products:
+        # A weak reference frees the memory but keeps the address from being used again.
+        products[key] = StorageWeakRef(out.untyped_storage())
 
 
-def _any_product(args: tuple[Any, ...], products: set[int]) -> bool:
+def _any_product(args: tuple[Any, ...], products: dict[int, StorageWeakRef]) -> bool:
     return bool(products) and any(isinstance(value, torch.Tensor) and _storage(value) in products for value in args)

@@ -32,8 +32,8 @@ class _Tallies:
         return self.by_name.setdefault(self._stack[-1][1] if self._stack else "", {})
 
     @property
-    def current_products(self) -> set[int]:
-        return set()  # the operator view counts operators, not what they make together
+    def current_products(self) -> dict[int, Any]:
+        return {}  # the operator view counts operators, not what they make together
 
     def enter(self, module: nn.Module) -> None:
         if (name := self._names.get(id(module))) is not None:
