@@ -15,7 +15,7 @@ __all__ = ["elementwise", "formulas"]
 #: FLOPs per output element. Every operator here also exists in place, with a trailing underscore.
 _IN_PLACE_TOO = {
     "abs neg reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh "
-    "asinh acosh atanh erf erfc erfinv floor ceil trunc sign mul atan2 fmod remainder eq ne lt le gt ge "
+    "asinh acosh atanh erf erfc erfinv floor ceil trunc sign atan2 fmod remainder eq ne lt le gt ge "
     "masked_fill clamp_min clamp_max deg2rad rad2deg relu": 1,
     "floor_divide threshold": 2,  # divide, floor; compare, select
     "lerp": 3,  # subtract, multiply, add
@@ -240,11 +240,13 @@ def formulas() -> Iterator[OperatorFormula]:
     )
     yield from offer("_foreach_add _foreach_add_ _foreach_sub _foreach_sub_", "arithmetic", foreach_add)
     yield from offer("add add_ sub sub_", "arithmetic", add)
+    yield from offer("mul mul_", "arithmetic", elementwise(1), terms="products")
     yield from offer("rsub", "arithmetic", rsub)
-    yield from offer("addcmul addcmul_ addcdiv addcdiv_", "arithmetic", third)
+    yield from offer("addcmul addcmul_", "arithmetic", third, terms="products")
+    yield from offer("addcdiv addcdiv_", "arithmetic", third)
     yield from offer("div div_", "arithmetic", divide)
     yield from offer("round round_", "arithmetic", round_)
-    yield from offer("pow pow_", "arithmetic", pow_)
+    yield from offer("pow pow_", "arithmetic", pow_, terms="squares")
     yield from offer("where", "arithmetic", where)
     yield from offer("clamp clamp_", "arithmetic", clamp)
     yield from offer("gelu gelu_", "arithmetic", gelu)

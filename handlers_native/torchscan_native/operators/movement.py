@@ -160,7 +160,7 @@ def formulas() -> Iterator[OperatorFormula]:
     # These two can also sum what they scatter, so they count as arithmetic.
     yield from offer("scatter scatter_", "arithmetic", scatter)
     yield from offer("index_put index_put_ _index_put_impl_", "arithmetic", index_put)
-    yield from offer("scatter_add scatter_add_ index_add index_add_", "arithmetic", scatter_add)
-    yield from offer("scatter_reduce scatter_reduce_", "arithmetic", scatter_reduce)
+    yield from offer("scatter_add scatter_add_ index_add index_add_", "arithmetic", scatter_add, terms="sums")
+    yield from offer("scatter_reduce scatter_reduce_", "arithmetic", scatter_reduce, terms="sums")
     # With a weight per sample it is a weighted sum, so it may be a contraction.
     yield from offer("_embedding_bag _embedding_bag_forward_only", "contraction", embedding_bag)

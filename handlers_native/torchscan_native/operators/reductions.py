@@ -185,8 +185,9 @@ def unknown(*args: Any, **kwargs: Any) -> Work:
 
 def formulas() -> Iterator[OperatorFormula]:
     """Yield the formulas of reductions."""
-    yield from offer("sum prod amax amin argmax argmin", "arithmetic", total)
-    yield from offer("mean", "arithmetic", mean)
+    yield from offer("sum", "arithmetic", total, terms="sums")
+    yield from offer("mean", "arithmetic", mean, terms="sums")
+    yield from offer("prod amax amin argmax argmin", "arithmetic", total)
     yield from offer("any all", "arithmetic", truth)
     yield from offer("count_nonzero", "arithmetic", count_nonzero)
     yield from offer("max min", "arithmetic", extremum)
@@ -198,15 +199,17 @@ def formulas() -> Iterator[OperatorFormula]:
     yield from offer("_foreach_norm", "arithmetic", list_norm)
     yield from offer("dist", "arithmetic", distance)
     yield from offer("logsumexp", "arithmetic", logsumexp)
-    yield from offer("cumsum cumsum_ cumprod cumprod_", "arithmetic", running)
-    yield from offer("trace", "arithmetic", trace)
+    yield from offer("cumsum cumsum_", "arithmetic", running, terms="sums")
+    yield from offer("cumprod cumprod_", "arithmetic", running)
+    yield from offer("trace", "arithmetic", trace, terms="sums")
+    yield from offer("nansum", "arithmetic", unknown, view=False, terms="sums")
     yield from offer("_softmax _safe_softmax", "arithmetic", softmax)
     yield from offer("_log_softmax", "arithmetic", log_softmax)
     yield from offer("_masked_softmax", "arithmetic", masked_softmax)
     yield from offer("equal", "arithmetic", equal)
     yield from offer("sort topk kthvalue median nanmedian mode", "arithmetic", ordered, view=False)
     yield from offer(
-        "_unique2 unique_dim unique_consecutive bincount histc searchsorted bucketize isin nansum logcumsumexp "
+        "_unique2 unique_dim unique_consecutive bincount histc searchsorted bucketize isin logcumsumexp "
         "_logcumsumexp _cummax_helper _cummin_helper cummax cummin allclose",
         "arithmetic",
         unknown,

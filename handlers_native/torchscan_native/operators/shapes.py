@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
-from torchscan.contract.operators import OperatorCall, OperatorFormula, OperatorKind, TensorSpec
+from torchscan.contract.operators import OperatorCall, OperatorFormula, OperatorKind, OperatorTerms, TensorSpec
 from torchscan_native.layers.formulas.rules import Counts
 
 __all__ = ["NOTHING", "NotCovered", "Rule", "Shape", "Work", "axes_of", "numel", "offer", "rows_of", "tensors", "work"]
@@ -154,6 +154,7 @@ def offer(
     estimate: bool = True,
     known_gap: str | None = None,
     reason: str | None = None,
+    terms: OperatorTerms | None = None,
 ) -> Iterator[OperatorFormula]:
     """Yield one formula per operator of a family.
 
@@ -165,6 +166,7 @@ def offer(
         estimate: whether the rule serves the estimates.
         known_gap: what PyTorch's own formula is known to miss.
         reason: why these operators are no work.
+        terms: whether they make or sum the terms of a contraction that takes two operators to write.
 
     """
     for name in names.split():
@@ -175,4 +177,5 @@ def offer(
             _Estimate(rule) if rule is not None and estimate else None,
             known_gap=known_gap,
             reason=reason,
+            terms=terms,
         )
