@@ -105,4 +105,4 @@ def inputs(name: str) -> dict[str, torch.Tensor]:
 
 def build(name: str, attention: str = "eager", **options) -> torch.nn.Module:
     torch.manual_seed(0)
-    return BUILDERS[name](attn_implementation=attention, **options).eval()
+    return BUILDERS[name](**{"attn_implementation": attention, **options}).eval()
