@@ -189,7 +189,7 @@ def test_two_finite_masks_may_add_up_to_an_infinity() -> None:
     assert kind(attn_mask=floats(LATER), key_padding_mask=deep) == Relation("prefix")
 
 
-# -- the other types ask the same questions of each of their attentions -------------------------------------------------
+# -- the other types ask the same questions of each of their attentions ---------------------------------------------
 
 IRREGULAR = changed(LATER, (2, 0), True)
 X = torch.ones(2, 3, 4)

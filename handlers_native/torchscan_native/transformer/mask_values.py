@@ -36,8 +36,8 @@ REASONS: Final = {
     "does not. Pass a matching mask, or no hint.",
     "causal_hint_without_mask": "A causal hint without its mask is ambiguous in PyTorch. Pass the mask as well.",
     # of the module rather than of a mask
-    "width_one_norm": "A LayerNorm over a single feature always returns its bias, so nothing depends on a token through "
-    "it. Use a wider model to see its relation.",
+    "width_one_norm": "A LayerNorm over a single feature always returns its bias, so nothing depends on a token "
+    "through it. Use a wider model to see its relation.",
     "inexpressible_relation": "The composed relation is none of the four kinds that a report can hold.",
 }
 
