@@ -9,14 +9,14 @@ from torchscan import HandlerRegistration, ModuleCall
 from torchscan_native.layers.formulas import movement as formulas
 from torchscan_native.layers.formulas.rules import NOTHING
 from torchscan_native.layers.guard import TRAINING, Refused, floating, only, refusal
-from torchscan_native.layers.offer import offer
+from torchscan_native.layers.offer import Adapter, offer
 from torchscan_native.layers.spatial import NOWHERE, POINTWISE, RESAMPLED, Spatial, answer, axes, pad
 
 
 def registrations() -> Iterator[HandlerRegistration]:
     """Yield one registration per class."""
-    kinds = ("Constant", "Zero", "Reflection", "Replication", "Circular")
-    yield from offer((f"{kind}Pad{count}d" for kind in kinds for count in (1, 2, 3)), padding)
+    for kind in ("Constant", "Zero", "Reflection", "Replication", "Circular"):
+        yield from offer((f"{kind}Pad{count}d" for count in (1, 2, 3)), _padding(reflect=kind == "Reflection"))
     yield from offer(("Fold",), fold)
     yield from offer(("Unfold",), unfold)
     yield from offer(("PixelShuffle", "PixelUnshuffle", "ChannelShuffle"), shuffle)
@@ -25,13 +25,16 @@ def registrations() -> Iterator[HandlerRegistration]:
     yield from offer(("Flatten", "Unflatten"), view)
 
 
-def padding(call: ModuleCall, module: Any) -> dict[str, Any]:
-    """Estimate one call of a padding module; negative padding crops."""
-    x = floating(only(call))
-    sides = module.padding
-    read = formulas.cropped(x.shape, sides)
-    counts = formulas.move(read, floating(call.output).numel())
-    return answer(counts, pad(sides, x.dim(), len(sides) // 2))
+def _padding(*, reflect: bool) -> Adapter:
+    def adapter(call: ModuleCall, module: Any) -> dict[str, Any]:
+        x = floating(only(call))
+        sides = module.padding
+        shape = x.shape
+        read = formulas.cropped(shape, sides, reflect=reflect)
+        counts = formulas.move(read, floating(call.output).numel())
+        return answer(counts, pad(sides, len(shape), len(sides) // 2))
+
+    return adapter
 
 
 def fold(call: ModuleCall, module: Any) -> dict[str, Any]:

@@ -21,12 +21,13 @@ def move(read: int, written: int) -> Counts:
     return Counts(0, 0, read + written) if written else NOTHING
 
 
-def cropped(shape: Sequence[int], padding: Sequence[int]) -> int:
-    """Return how many input elements a pad keeps. Derivation: docs/derivations/data-movement.md#padding.
+def cropped(shape: Sequence[int], padding: Sequence[int], *, reflect: bool = False) -> int:
+    """Return how many input elements reach the output of a pad. Derivation: docs/derivations/data-movement.md#padding.
 
     Args:
         shape: the input's shape.
         padding: before and after of the last axis, then of the one before it, and so on; negative crops.
+        reflect: whether the padding mirrors the input, elements that the other side crops included.
 
     """
     kept = 1
@@ -35,7 +36,13 @@ def cropped(shape: Sequence[int], padding: Sequence[int]) -> int:
         length = shape[axes - distance]
         index = 2 * (distance - 1)
         if index + 1 < len(padding):
-            length = max(0, length + min(0, padding[index]) + min(0, padding[index + 1]))
+            before, after = padding[index], padding[index + 1]
+            first, end = max(0, -before), length - max(0, -after)
+            if reflect and after > 0:
+                first = min(first, length - 1 - after)
+            if reflect and before > 0:
+                end = max(end, before + 1)
+            length = max(0, end - first)
         kept *= length
     return kept
 
