@@ -166,10 +166,12 @@ class CallTable:
             standing: Standing = sizes.own[row]
             if isinstance(standing, Covered):
                 cell, style = "^", "dim"
-            elif row in self.folded or not isinstance(standing, Complete | Partial | Unavailable):
-                cell, style = self._sum(sizes, row)
-            else:
+            elif isinstance(standing, Complete | Partial | Unavailable) and not (
+                row in self.folded and standing != sizes.total[row]
+            ):
                 cell, style = units.state(standing, full=self.options.exact), state_style(standing)
+            else:
+                cell, style = self._sum(sizes, row)
             cells.append(cell)
             styles.append(style)
         return cells, styles
