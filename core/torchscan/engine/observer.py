@@ -186,6 +186,10 @@ class Observer:
         self._spatial = requested & _SPATIAL
         self._memo: dict[Any, Any] = {}
 
+    def module_types(self) -> set[type]:
+        """Return the types of the modules that were called."""
+        return {record.module_type for record in self.records}
+
     def until(self, count: int) -> Observer:
         """Return a view of the first `count` records, for a report while calls go on."""
         if count == len(self.records):

@@ -133,6 +133,11 @@ class OperatorBook:
         self._infos: dict[Any, OperatorInfo] = {}
         self._costs: dict[Any, OperatorCost] = {}
 
+    @property
+    def full(self) -> bool:
+        """Whether the book has met so many signatures that a new one should be begun."""
+        return len(self._costs) > 50_000
+
     def info(self, func: Any) -> OperatorInfo:
         """Return what is known of `func`, an overload or a higher-order operator."""
         info = self._infos.get(func)

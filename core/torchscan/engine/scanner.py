@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
 from torchscan.contract.call import ModuleCall
 from torchscan.contract.errors import IncompleteAnalysisError
+from torchscan.contract.handler import HandlerRegistration
 from torchscan.contract.states import METRICS
 from torchscan.engine import hooks
 from torchscan.engine.assembly import Assembly, Plan, incomplete
 from torchscan.engine.inputs import InputShape, call_arguments
 from torchscan.engine.observation import Observation
 from torchscan.engine.observer import CallRecord, Observer
-from torchscan.engine.operators import OperatorBook, OperatorMode
+from torchscan.engine.operators import OperatorBook, OperatorMode, checked_mapping
 from torchscan.engine.state import TensorGuard, evaluation, exclusive, force_eager, random_state
 from torchscan.engine.tree import ModuleTree
 from torchscan.engine.values import describe
@@ -29,6 +31,11 @@ __all__ = ["SELECTABLE", "Scanner", "crawl_module", "measure_flops", "scan", "su
 
 #: Everything `metrics=` may name.
 SELECTABLE: Final = (*METRICS, "operator_flops", "token_dependencies")
+
+
+# What a set of plugins knows does not change between scans; kept as long as the set itself.
+_books: WeakKeyDictionary[PluginHost, OperatorBook] = WeakKeyDictionary()
+_resolvers: WeakKeyDictionary[PluginHost, Resolver] = WeakKeyDictionary()
 
 
 def checked_plan(mode: str, functional: str, execution: str, metrics: Iterable[str] | None) -> Plan:
@@ -138,8 +145,8 @@ class Scanner:
         registrations = caller_registrations(custom_modules)
         call_args, call_kwargs, generated = call_arguments(module, input_shape, args, kwargs, dtype, device)
         host = self._host
-        book = OperatorBook(host.operator_formulas if plan.mode == "full" else (), custom_mapping)
-        resolver = Resolver(registrations, host.handlers if plan.mode == "full" else ())
+        book = self._book(plan, custom_mapping)
+        resolver = self._resolver(plan, registrations)
         training_before = module.training
         inputs = Inputs(
             "generated" if generated else "provided",
@@ -217,8 +224,8 @@ class Scanner:
         plan = checked_plan("full", functional, "real", metrics)
         if not isinstance(module, nn.Module):
             raise TypeError(f"expected a torch.nn.Module to observe, got {type(module).__name__}")
-        resolver = Resolver(caller_registrations(custom_modules), self._host.handlers)
-        book = OperatorBook(self._host.operator_formulas, custom_mapping)
+        resolver = self._resolver(plan, caller_registrations(custom_modules))
+        book = self._book(plan, custom_mapping)
         observer = Observer(ModuleTree(module), resolver, plan.bits, call_estimated=self._streamed(plan))
         training = module.training
 
@@ -232,6 +239,28 @@ class Scanner:
     def crawl_module(self, module: nn.Module, input_shape: InputShape | None = None, **options: Any) -> dict[str, Any]:
         """Do as `scan`, and return the wire form: plain JSON-ready data."""
         return self.scan(module, input_shape, **options).to_dict()
+
+    def _book(self, plan: Plan, custom_mapping: Mapping[Any, Any] | None) -> OperatorBook:
+        """Return what is known about operators; without the caller's formulas it is the same for every scan."""
+        if plan.mode != "full":
+            return OperatorBook()
+        if custom_mapping:
+            return OperatorBook(self._host.operator_formulas, custom_mapping)
+        book = _books.get(self._host)
+        if book is None or book.full:
+            book = _books[self._host] = OperatorBook(self._host.operator_formulas)
+        checked_mapping(custom_mapping)
+        return book
+
+    def _resolver(self, plan: Plan, registrations: tuple[HandlerRegistration, ...]) -> Resolver:
+        if plan.mode != "full":
+            return Resolver(registrations)
+        if registrations:
+            return Resolver(registrations, self._host.handlers)
+        resolver = _resolvers.get(self._host)
+        if resolver is None:
+            resolver = _resolvers[self._host] = Resolver((), self._host.handlers)
+        return resolver
 
     def _assembly(
         self,
@@ -250,7 +279,7 @@ class Scanner:
             inputs=inputs,
             execution_mode=execution_mode,
             plugins=[PluginUsed(p.name, p.distribution, p.version) for p in host.plugins if p.status == "ok"],
-            diagnostics=(*host.diagnostics, *resolver.conflicts.values()),
+            diagnostics=(*host.diagnostics, *resolver.conflicts_of(observer.module_types())),
         )
 
     def _streamed(self, plan: Plan) -> Callable[[ModuleCall, CallRecord], None] | None:

@@ -153,6 +153,10 @@ class Resolver:
             plan = self._plans[cls] = self._resolve(cls)
         return plan
 
+    def conflicts_of(self, kinds: Iterable[type]) -> list[Diagnostic]:
+        """Return the conflicts that concern modules of these types."""
+        return [self.conflicts[kind] for kind in sorted(kinds, key=qualified_name) if kind in self.conflicts]
+
     def _resolve(self, cls: type) -> tuple[Candidate, ...]:
         plan = []
         for tier in _TIERS:
