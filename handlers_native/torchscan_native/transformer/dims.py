@@ -23,7 +23,10 @@ __all__ = [
 ]
 
 
-@attrs.frozen
+# Frozen classes without slots are built twice as fast, and a deep stack builds a thousand of them.
+
+
+@attrs.frozen(slots=False)
 class AttentionDims:
     """One attention call.
 
@@ -55,7 +58,7 @@ class AttentionDims:
     averaged_weights: bool = False
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class FeedForwardDims:
     """Two linear maps with an activation between them, on B·T tokens.
 
@@ -77,7 +80,7 @@ class FeedForwardDims:
     activation: Literal["relu", "gelu"] = "relu"
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class NormDims:
     """A LayerNorm over the features alone.
 
@@ -95,7 +98,7 @@ class NormDims:
     bias: int
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class EncoderLayerDims:
     """One encoder layer; a norm that is an Identity is `None`."""
 
@@ -104,7 +107,7 @@ class EncoderLayerDims:
     norms: tuple[NormDims | None, NormDims | None]
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class DecoderLayerDims:
     """One decoder layer; a norm that is an Identity is `None`."""
 
@@ -117,7 +120,7 @@ class DecoderLayerDims:
 L = TypeVar("L", bound=EncoderLayerDims | DecoderLayerDims, covariant=True)
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class StackDims(Generic[L]):
     """A stack: its layers in the order they run, a shared one once per run.
 
@@ -128,7 +131,7 @@ class StackDims(Generic[L]):
     norm: NormDims | None
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class TransformerDims:
     """An encoder stack and a decoder stack."""
 

@@ -31,6 +31,9 @@ _METHODS: Final[dict[type[nn.Module], tuple[str, ...]]] = {
     nn.GELU: ("forward",),
 }
 
+#: The same, and the method through which every module is called.
+_REPLACEABLE: Final = {cls: (*names, "_call_impl") for cls, names in _METHODS.items()}
+
 #: Types whose `weight` and `bias` are their parameters and nothing else.
 OUTPUT_PROJECTIONS: Final = frozenset({NonDynamicallyQuantizableLinear, nn.Linear})
 
@@ -77,11 +80,9 @@ def check_root(module: nn.Module) -> dict[str, Any]:
 
     """
     state = module.__dict__
-    for name in _METHODS[type(module)]:
+    for name in _REPLACEABLE[type(module)]:
         if name in state:
             raise Outside("replaced_forward", f"{name} is replaced on the instance")
-    if "_call_impl" in state:
-        raise Outside("replaced_forward", "_call_impl is replaced on the instance")
     return state
 
 
@@ -97,10 +98,10 @@ def check_stage(stage: Any, cls: type[nn.Module], name: str, reason: str = "fore
     """
     if type(stage) is not cls:
         raise Outside(reason, f"it is a {type(stage).__name__} and not exactly nn.{cls.__name__}", name)
-    try:
-        state = check_root(stage)
-    except Outside as error:
-        raise error.within(name) from None
+    state = stage.__dict__
+    for method in _REPLACEABLE[cls]:
+        if method in state:
+            raise Outside("replaced_forward", f"{method} is replaced on the instance", name)
     if state["_forward_pre_hooks"]:
         raise Outside("stage_hooks", "it has a forward pre-hook", name)
     return state
