@@ -25,6 +25,7 @@ from torchscan.contract.states import (
 )
 from torchscan.engine.estimates import WireState
 from torchscan.engine.hidden import hidden_sums
+from torchscan.engine.hidden import hidden_sums
 from torchscan.engine.observer import BITS, CallRecord, Observer
 from torchscan.engine.operators import OperatorCost
 from torchscan.engine.operator_view import not_requested, operator_report
@@ -173,6 +174,7 @@ class Assembly:
         self._sums = {name: _Sum() for name in COUNT_METRICS}
         self._results: dict[Any, MetricResult] = {}
         self._answers: dict[Any, _Answer] = {}
+        self._hidden_sums: dict[CallRecord, frozenset[OperatorCost]] = {}
         self._alarms: dict[tuple[str, str], list[Any]] = {}
         self._unaudited: dict[str, CallRecord] = {}
 
@@ -460,6 +462,12 @@ class Assembly:
             return None
         return Complete(known) if complete else Partial(known, "an operator has no formula")
 
+    def _hidden(self, record: CallRecord) -> frozenset[OperatorCost]:
+        found = self._hidden_sums.get(record)
+        if found is None:
+            found = self._hidden_sums[record] = hidden_sums(record.operators)
+        return found
+
     def _alarm(self, record: CallRecord, cost: OperatorCost, count: int, name: str) -> None:
         key = (record.place.path, cost.info.name)
         alarm = self._alarms.setdefault(key, [{}, []])
@@ -598,6 +606,7 @@ def single_layer(record: CallRecord, plan: Plan) -> LayerRecord:
     assembly._sums = {name: _Sum() for name in COUNT_METRICS}
     assembly._results = {}
     assembly._answers = {}
+    assembly._hidden_sums = {}
     assembly._alarms = {}
     assembly._unaudited = {}
     return assembly._layer(record, _NO_PARAMETERS, _NO_BUFFERS)

@@ -128,17 +128,22 @@ class Experiment:
         value[tuple(where)] = other[tuple(where)]
         return value
 
-    def changed(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-        """Return per output position whether it changed; NaN that stays NaN did not."""
+    def changes(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        """Return per output position the largest change, relative to the largest output; NaN that stays NaN is none."""
         if before.shape != after.shape:
             raise ValueError(
                 f"the output changes its shape with the values of the tokens ({tuple(before.shape)}, then "
                 f"{tuple(after.shape)}), so its positions cannot be compared"
             )
         differ = (before != after) & ~((before != before) & (after != after))
-        if self.noise and (before.is_floating_point() or before.is_complex()):
-            differ &= ~((before - after).abs() <= self.noise)
-        return differ.any(1).cpu()
+        size = torch.full(before.shape, torch.inf, dtype=torch.float64, device=before.device)
+        if before.is_floating_point() or before.is_complex():
+            finite = torch.isfinite(before) & torch.isfinite(after)
+            size = torch.where(finite, (after - before).abs().double(), size)
+            differ &= ~(finite & (size <= self.noise))
+            largest = torch.where(finite, before, 0.0).abs().max().double()
+            size = size / torch.where(largest > 0, largest, 1.0)
+            return torch.where(differ, size, 0.0).amax(1).cpu()
 
     def jacobian(self, base: torch.Tensor) -> torch.Tensor | None:
         """Return which outputs have a gradient at which inputs, `None` where autograd does not pass."""
@@ -163,19 +168,31 @@ class Experiment:
             return None
 
     def perturbed(self, base: torch.Tensor) -> torch.Tensor:
-        """Return which output positions change with which single input position."""
+        """Return how much each output position changes with each single input position, as `changes` does."""
         before = self.rows(base)
-        columns = [self.changed(before, self.rows(self.replaced(base, j, j + 1))) for j in range(self.tokens)]
+        columns = [self.changes(before, self.rows(self.replaced(base, j, j + 1))) for j in range(self.tokens)]
         return torch.stack(columns, 1)
 
     def future_matters(self, base: torch.Tensor) -> bool:
         """Return whether other tokens behind some position change an output before it."""
         before = self.rows(base)
         for cut in range(1, self.tokens):
-            changed = self.changed(before, self.rows(self.replaced(base, cut, self.tokens)))
+            changed = self.changes(before, self.rows(self.replaced(base, cut, self.tokens)))
             if bool(changed[: max(cut - self.offset, 0)].any()):
                 return True
         return False
+
+    def in_double(self, base: torch.Tensor) -> torch.Tensor | None:
+        """Return `perturbed` for a copy of the model in double precision, `None` where there is no such copy."""
+        if (twin := self.replay.in_double(self.original)) is None:
+            return None
+        replay, original = twin
+        precise = attrs.evolve(self, replay=replay, original=original, noise=0.0)
+        try:
+            with replay.session():
+                return precise.perturbed(base.double() if base.is_floating_point() else base)
+        except Exception:  # a model may insist on its own precision in any way
+            return None
 
 
 def token_pool(module: nn.Module, ids: torch.Tensor, vocabulary: int | None, run: Callable[[], object]) -> torch.Tensor:

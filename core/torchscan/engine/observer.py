@@ -58,7 +58,6 @@ class CallRecord:
         "owners",
         "parent",
         "place",
-        "products",
         "silenced",
         "sources",
         "states",
@@ -83,7 +82,6 @@ class CallRecord:
         self.input: CallInput = _NO_INPUT
         self.output: Value = _FAILED
         self.operators: dict[OperatorCost, int] = {}
-        self.products: dict[int, Any] | None = None
         self.states: dict[str, Any] = {}  # int, or a state
         self.sources: dict[str, Candidate] = {}
         self.tokens: TokenDependencies | None = None
@@ -202,14 +200,6 @@ class Observer:
         """Return the tally of the innermost running call."""
         return self.stack[-1].operators if self.stack else None
 
-    @property
-    def current_products(self) -> dict[int, Any]:
-        """Return the storages that hold products made in the body of the innermost running call."""
-        record = self.stack[-1]
-        if record.products is None:
-            record.products = {}
-        return record.products
-
     # -- hooks ---------------------------------------------------------------------------------------------------
 
     def enter(self, module: nn.Module) -> None:
@@ -253,7 +243,6 @@ class Observer:
                 return
         record = stack.pop()
         record.failed = False
-        record.products = None
         record.module_type = type(module)
         if module._modules:
             record.has_submodules = any(child is not None for child in module._modules.values())

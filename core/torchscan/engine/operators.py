@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -40,7 +39,6 @@ class OperatorInfo:
     known_gap: str | None
     writes: tuple[int, ...]  # positions of arguments written in place
     decompose: bool
-    role: str | None = None  # its part in a contraction written out: "product", "sum" or "carrier"
     free: OperatorCost | None = None  # the one cost of an operator that is no work and has no formula
     forbidden: bool = False  # size queries of foreign tensor classes: answered by the tensor itself
 
@@ -54,8 +52,7 @@ class OperatorCost:
     failure: str | None = None
     call: OperatorCall | None = None
     floating: bool = True
-    written_out: OperatorCost | None = None  # the same sum where it adds up products
-    _estimate: Mapping[str, int] | None = attrs.field(default=None, alias="estimate")
+    _estimate: Mapping[str, int] | None = None
 
     def estimate(self) -> Mapping[str, int]:
         """Return MACs, module FLOPs and DMAs of one such call; what has no formula is left out."""
@@ -71,23 +68,10 @@ class OperatorCost:
         return self._estimate
 
 
-def written_out(cost: OperatorCost) -> OperatorCost:
-    """Return the cost of a sum that adds up products: a contraction, whose terms no operator formula knows."""
-    if cost.written_out is None:
-        info = attrs.evolve(cost.info, kind="contraction", free=None)
-        known = {name: value for name, value in cost.estimate().items() if name != "macs"}
-        cost.written_out = OperatorCost(info, cost.flops, cost.failure, cost.call, cost.floating, estimate=known)
-    return cost.written_out
-
-
 class OperatorSink(Protocol):
     """Where the mode puts what it saw."""
 
     suspended: bool
-
-    @property
-    def current_products(self) -> dict[int, StorageWeakRef]:
-        """Storages that hold products made in the body of the innermost running call."""
 
     def current_operators(self) -> dict[OperatorCost, int] | None:
         """Return the tally of the innermost running call, or `None` when nothing of ours is running."""
@@ -171,8 +155,7 @@ class OperatorBook:
             writes = (3, 4)  # update the running statistics although their schema does not say so
         decompose = flops is None and formula is None and kind != "ignored" and func._can_decompose()
         return OperatorInfo(
-            name, func._overloadname, kind, reason, flops, formula, known_gap, writes, decompose,
-            role=_ROLES.get(name), forbidden=name in _SIZE_QUERIES,
+            name, func._overloadname, kind, reason, flops, formula, known_gap, writes, decompose, forbidden=name in _SIZE_QUERIES
         )
 
     def _classify(
@@ -234,25 +217,6 @@ class OperatorBook:
                 cost.failure = f"{type(error).__name__}: {error}"
         return cost
 
-
-# `(a * b).sum(-1)` is a contraction, though no operator of it is one. Products, what carries them on element by
-# element, and the sums that end them:
-_ROLES: dict[str, str] = {
-    **dict.fromkeys(
-        (f"aten.{name}{suffix}" for name in ("mul", "addcmul", "pow", "square",) for suffix in ("", "_")),
-        "product",
-    ),
-    **dict.fromkeys(
-        (
-            f"aten.{name}{suffix}"
-            for name in ("add", "sub", "rsub", "div", "neg", "where", "masked_fill", "clone", "_to_copy", "clamp", "lerp")
-            for suffix in ("", "_")
-        ),
-        "carrier",
-    ),
-    **dict.fromkeys((f"aten.{name}" for name in ("sum", "mean", "nansum", "nanmean", "cumsum", "cumsum_")), "sum"),
-    **dict.fromkeys((f"aten.{name}" for name in ("index_add", "index_add_", "scatter_add", "scatter_add_")), "sum"),
-}
 
 _SIZE_QUERIES = frozenset(
     f"aten.{name}"
@@ -401,43 +365,5 @@ class OperatorMode(TorchDispatchMode):
                     self._guard.before_write(args[position])
         out = func(*args, **kwargs) if self._execute is None else self._execute(func, args, kwargs)
         cost = info.free or book.cost(info, func, args, kwargs, out)
-        if info.role is not None and cost.floating and _follow(info.role, args, out, sink.current_products):
-            cost = written_out(cost)
         tally[cost] = tally.get(cost, 0) + 1
         return out
-
-
-def _follow(role: str, args: tuple[Any, ...], out: Any, products: dict[int, StorageWeakRef]) -> bool:
-    """Follow products through one body; return whether this operator sums some up."""
-    if role == "product":
-        # Scaling by a number, or by a tensor of one element, makes no terms.
-        tensors = [value for value in args if isinstance(value, torch.Tensor) and value.numel() > 1]
-        power = len(args) > 1 and args[1] == 2 if not isinstance(args[-1], torch.Tensor) else False
-        if len(tensors) > 1 or power or _any_product(args, products):
-            _note(out, products)
-        return False
-    if not products:
-        return False
-    found = _any_product(args, products)
-    if role == "carrier":
-        if found:
-            _note(out, products)
-        return False
-    return found
-
-
-def _storage(value: Any) -> int | None:
-    try:
-        return value.untyped_storage()._cdata  # type: ignore[no-any-return]
-    except (RuntimeError, NotImplementedError):
-        return None
-
-
-def _note(out: Any, products: dict[int, StorageWeakRef]) -> None:
-    if isinstance(out, torch.Tensor) and (key := _storage(out)) is not None and key not in products:
-        # A weak reference frees the memory but keeps the address from being used again.
-        products[key] = StorageWeakRef(out.untyped_storage())
-
-
-def _any_product(args: tuple[Any, ...], products: dict[int, StorageWeakRef]) -> bool:
-    return bool(products) and any(isinstance(value, torch.Tensor) and _storage(value) in products for value in args)

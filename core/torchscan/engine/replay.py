@@ -26,12 +26,13 @@ __all__ = ["Replay"]
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, nn.Module, type)
 
 
-def copied(value: Any, memo: dict[int, Any]) -> Any:
+def copied(value: Any, memo: dict[int, Any], *, double: bool = False) -> Any:
     """Return a copy of an argument in which the same tensor stays the same tensor.
 
     Args:
         value: any argument: tensors, containers of them, objects such as a cache.
         memo: id of an original -> what stands for it; filled on the way, and it may name replacements beforehand.
+        double: copy floating-point tensors in double precision.
 
     """
     if (known := memo.get(id(value))) is not None:
@@ -39,12 +40,14 @@ def copied(value: Any, memo: dict[int, Any]) -> Any:
     found: Any
     if isinstance(value, torch.Tensor):
         found = value.detach().clone()
+        if double and found.is_floating_point():
+            found = found.double()
     elif type(value) in (dict, OrderedDict):
-        found = type(value)((key, copied(item, memo)) for key, item in value.items())
+        found = type(value)((key, copied(item, memo, double=double)) for key, item in value.items())
     elif type(value) in (list, tuple):
-        found = type(value)(copied(item, memo) for item in value)
+        found = type(value)(copied(item, memo, double=double) for item in value)
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        found = type(value)(*(copied(item, memo) for item in value))
+        found = type(value)(*(copied(item, memo, double=double) for item in value))
     elif isinstance(value, _PLAIN) or callable(value):
         return value
     else:
@@ -127,6 +130,8 @@ class _State:
                 attributes.clear()
                 attributes.update(before)
         for container, content in self._contents:
+            if not container and not content:
+                continue
             if type(container) is list:
                 container[:] = content
             elif container != content if type(container) is set else not _same(container, content):
@@ -188,6 +193,24 @@ class Replay:
         self._state: _State | None = None
         self._randomness: _Randomness | None = None
         self._watch = True
+
+    def in_double(self, original: torch.Tensor) -> tuple[Replay, torch.Tensor] | None:
+        """Return the same call on a copy of the module in double precision.
+
+        Args:
+            original: an argument of the call.
+
+        Returns:
+            The call and what stands for `original` in it, or `None` where the module cannot be copied.
+
+        """
+        memo: dict[int, Any] = {}
+        try:
+            module = copy.deepcopy(self._module).double()
+        except Exception:  # whatever a module's own __deepcopy__ raises: it has no copy
+            return None
+        args, kwargs = copied(self._args, memo, double=True), copied(self._kwargs, memo, double=True)
+        return Replay(module, args, kwargs, training=self._training), memo[id(original)]
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:

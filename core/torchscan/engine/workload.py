@@ -31,10 +31,6 @@ class _Tallies:
     def current_operators(self) -> dict[OperatorCost, int]:
         return self.by_name.setdefault(self._stack[-1][1] if self._stack else "", {})
 
-    @property
-    def current_products(self) -> dict[int, Any]:
-        return {}  # the operator view counts operators, not what they make together
-
     def enter(self, module: nn.Module) -> None:
         if (name := self._names.get(id(module))) is not None:
             self._stack.append((module, name))
