@@ -25,6 +25,7 @@ _PER_ELEMENT = {
     "tanh_backward": 3,  # square, 1 - y², product
     "silu_backward": 9,  # sigmoid (4), 1 - s, product with x, add 1, two products
     "softplus_backward": 7,  # scale, exp, add, divide, product, compare, select
+    "hardswish_backward": 7,  # two comparisons, divide, add, multiply, two selections
     "_prelu_kernel_backward": 5,  # compare, two products, two selections
     "native_dropout_backward": 2,  # mask, rescale
     "mse_loss_backward": 3,  # subtract, scale, product
@@ -50,6 +51,19 @@ def gelu(grad_output: Shape, self: Shape, *, approximate: str = "none", **kwargs
     # inner's slope 3; their product 2; add and product 2.
     approximated = 11 + 2 + 1 + 2 + 3 + 2 + 2
     return Work((exact if approximate == "none" else approximated) * numel(self), None, None)
+
+
+def elu(
+    grad_output: Shape,
+    alpha: Any,
+    scale: Any,
+    input_scale: Any,
+    is_result: bool,
+    self_or_result: Shape,
+    **kwargs: Any,
+) -> Work:
+    """Count the derivative of ELU: compare, exp or add, multiply, select, and the factors of SELU and CELU."""
+    return Work((4 + (scale != 1) + (input_scale != 1)) * numel(grad_output), None, None)
 
 
 def softmax(grad_output: Shape, output: Shape, dim: int, *args: Any, **kwargs: Any) -> Work:
@@ -178,6 +192,7 @@ def formulas() -> Iterator[OperatorFormula]:
         yield from offer(names, "arithmetic", per_element(count), estimate=False)
     for names, rule in (
         ("gelu_backward", gelu),
+        ("elu_backward", elu),
         ("_softmax_backward_data", softmax),
         ("_log_softmax_backward_data", log_softmax),
         ("native_layer_norm_backward", layer_norm),

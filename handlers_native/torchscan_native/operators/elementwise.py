@@ -15,7 +15,7 @@ __all__ = ["elementwise", "formulas"]
 #: FLOPs per output element. Every operator here also exists in place, with a trailing underscore.
 _IN_PLACE_TOO = {
     "abs neg reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh "
-    "asinh acosh atanh erf erfc erfinv floor ceil trunc sign atan2 fmod remainder eq ne lt le gt ge "
+    "asinh acosh atanh erf erfc erfinv floor ceil trunc sign sgn atan2 fmod remainder eq ne lt le gt ge "
     "masked_fill clamp_min clamp_max deg2rad rad2deg relu": 1,
     "floor_divide threshold": 2,  # divide, floor; compare, select
     "lerp": 3,  # subtract, multiply, add
@@ -54,9 +54,9 @@ _FOREACH = {
 
 #: Without a contraction axis, and without a convention for their FLOPs: sampling aids and special functions.
 _NO_MACS = (
-    "sgn frac nan_to_num xlogy sinc lgamma digamma polygamma igamma igammac i0 special_i0e special_i1 special_i1e "
+    "frac nan_to_num xlogy sinc lgamma digamma polygamma igamma igammac i0 special_i0e special_i1 special_i1e "
     "special_entr special_erfcx special_ndtri special_log_ndtr special_xlog1py special_zeta heaviside copysign "
-    "nextafter gcd lcm ldexp_ frexp logaddexp2 signbit sgn_ frac_ nan_to_num_ xlogy_ sinc_ lgamma_ digamma_ gcd_ "
+    "nextafter gcd lcm ldexp_ frexp logaddexp2 signbit frac_ nan_to_num_ xlogy_ sinc_ lgamma_ digamma_ gcd_ "
     "lcm_ logit_"
 )
 
@@ -97,8 +97,9 @@ def foreach_add(first: list[Shape], *args: Any, alpha: Any = 1, **kwargs: Any) -
 
 
 def foreach_third(first: list[Shape], second: list[Shape], third: list[Shape], *scale: Any, **kwargs: Any) -> Work:
-    """Count `a + scale * b * c` or `a + scale * b / c` over a list of tensors."""
-    return foreach(3 if scale or "value" in kwargs or "scalars" in kwargs else 2)(first, second, third)
+    """Count `a + scale * b * c` or `a + scale * b / c` over a list of tensors; a factor of one is none."""
+    factor = scale[0] if scale else kwargs.get("value", kwargs.get("scalars", 1))
+    return foreach(2 if factor == 1 else 3)(first, second, third)
 
 
 def add(*args: Any, out_shape: Shape, alpha: Any = 1, **kwargs: Any) -> Work:

@@ -32,16 +32,27 @@ def elementwise(name: str) -> Rule:
     return rule
 
 
-def cross_entropy(name: str) -> Rule:
-    """Return the rule of a binary cross entropy; weights have no rule."""
+def binary_cross_entropy(
+    self: Shape, target: Shape, weight: Shape | None = None, reduction: int = _MEAN, **kwargs: Any
+) -> Work:
+    """Count the cross entropy of probabilities; weights have no rule."""
+    if weight is not None:
+        raise NotCovered("weighted elements")
+    return elementwise("BCELoss")(self, target, reduction)
 
-    def rule(self: Shape, target: Shape, weight: Any = None, *args: Any, reduction: int = _MEAN, **kwargs: Any) -> Work:
-        *positives, positional = (None, *args) if args else (None, reduction)
-        if weight is not None or any(isinstance(value, tuple) for value in positives):
-            raise NotCovered("weighted classes")
-        return elementwise(name)(self, target, positional)
 
-    return rule
+def binary_cross_entropy_with_logits(
+    self: Shape,
+    target: Shape,
+    weight: Shape | None = None,
+    pos_weight: Shape | None = None,
+    reduction: int = _MEAN,
+    **kwargs: Any,
+) -> Work:
+    """Count the cross entropy of scores; weights have no rule."""
+    if weight is not None or pos_weight is not None:
+        raise NotCovered("weighted elements")
+    return elementwise("BCEWithLogitsLoss")(self, target, reduction)
 
 
 def picked(self: Shape, target: Shape, weight: Shape | None, reduction: int, *args: Any, **kwargs: Any) -> Work:
@@ -64,8 +75,8 @@ def formulas() -> Iterator[OperatorFormula]:
     yield from offer("smooth_l1_loss", "arithmetic", elementwise("SmoothL1Loss"))
     yield from offer("huber_loss", "arithmetic", elementwise("HuberLoss"))
     yield from offer("soft_margin_loss", "arithmetic", elementwise("SoftMarginLoss"))
-    yield from offer("binary_cross_entropy", "arithmetic", cross_entropy("BCELoss"))
-    yield from offer("binary_cross_entropy_with_logits", "arithmetic", cross_entropy("BCEWithLogitsLoss"))
+    yield from offer("binary_cross_entropy", "arithmetic", binary_cross_entropy)
+    yield from offer("binary_cross_entropy_with_logits", "arithmetic", binary_cross_entropy_with_logits)
     yield from offer("nll_loss_forward nll_loss2d_forward", "arithmetic", picked)
     yield from offer(
         "multi_margin_loss multilabel_margin_loss_forward _ctc_loss _cudnn_ctc_loss", "arithmetic", unknown, view=False
