@@ -1,0 +1,1 @@
+"""torchscan handlers for the layers of examplelib."""
