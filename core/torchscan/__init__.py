@@ -48,7 +48,46 @@ _HOME = {
     "sweep": "torchscan.engine.sweeps",
 }
 
-__all__ = [*_HOME, "__version__", "testing"]
+# Spelt out, because a type checker does not evaluate `*_HOME`.
+__all__ = [
+    "CONTRACT_VERSION",
+    "HandlerRegistration",
+    "ModuleEstimates",
+    "ModuleHandler",
+    "ModuleCall",
+    "Complete",
+    "NOT_APPLICABLE",
+    "Partial",
+    "Unavailable",
+    "OperatorCall",
+    "OperatorFormula",
+    "TensorSpec",
+    "Output",
+    "Relation",
+    "Source",
+    "TokenDependencies",
+    "hookimpl",
+    "ConcurrentScanError",
+    "FakeExecutionError",
+    "IncompleteAnalysisError",
+    "ReportError",
+    "TorchScanError",
+    "Diagnostic",
+    "MetricResult",
+    "Report",
+    "ReportFormat",
+    "compare_reports",
+    "render_report",
+    "Scanner",
+    "crawl_module",
+    "measure_flops",
+    "scan",
+    "summary",
+    "check_causal",
+    "sweep",
+    "__version__",
+    "testing",
+]
 
 if TYPE_CHECKING:
     from torchscan import testing
