@@ -23,7 +23,8 @@ def maximum(axes: int) -> Rule:
     """Return the rule of max pooling over `axes` axes.
 
     The operator always returns the positions too; whether anybody asked for them it does not say, so they are not
-    counted. Derivation: docs/derivations/functional-operators.md#by-products.
+    counted. Nor are the random numbers of fractional pooling. Derivation:
+    docs/derivations/functional-operators.md#by-products.
     """
 
     def rule(self: Shape, kernel_size: int | list[int], *args: Any, out_shape: Any, **kwargs: Any) -> Work:
@@ -63,26 +64,6 @@ def adaptive_maximum(axes: int) -> Rule:
         found = next(tensors(out_shape))
         visited = visits(self, found, axes)
         return work(formula.adaptive_maximum(numel(self), numel(found), visited, indices=False))
-
-    return rule
-
-
-def fractional_maximum(axes: int) -> Rule:
-    """Return the rule of fractional max pooling; random numbers are excluded, their tensor is read."""
-
-    def rule(
-        self: Shape,
-        kernel_size: int | list[int],
-        output_size: Any,
-        random_samples: Shape,
-        *args: Any,
-        out_shape: Any,
-        **kwargs: Any,
-    ) -> Work:
-        outputs = numel(next(tensors(out_shape)))
-        window = _window(kernel_size, axes)
-        counts = formula.maximum(numel(self), outputs, window, indices=False, samples=numel(random_samples))
-        return work(counts)
 
     return rule
 
@@ -160,8 +141,8 @@ def formulas() -> Iterator[OperatorFormula]:
     yield from offer("_adaptive_avg_pool3d", "arithmetic", adaptive_average(3), terms="sums")
     yield from offer("adaptive_max_pool2d", "arithmetic", adaptive_maximum(2))
     yield from offer("adaptive_max_pool3d", "arithmetic", adaptive_maximum(3))
-    yield from offer("fractional_max_pool2d", "arithmetic", fractional_maximum(2))
-    yield from offer("fractional_max_pool3d", "arithmetic", fractional_maximum(3))
+    yield from offer("fractional_max_pool2d", "arithmetic", maximum(2))
+    yield from offer("fractional_max_pool3d", "arithmetic", maximum(3))
     yield from offer("max_unpool2d max_unpool3d", "movement", unpool)
     yield from offer(
         "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
