@@ -71,12 +71,19 @@ def norm_terms(call):
     return 2 * call.output.numel() if type(call.module).__name__.endswith(("RMSNorm", "T5LayerNorm")) else 0
 
 
+def checks(entry):
+    """Return all checks, or one where the same function already answers for another class of the same code."""
+    same = "mistral" in entry.target or "qwen2" in entry.target or entry.target.startswith("transformers.activations:")
+    return ("states_are_legal",) if same and not entry.target.endswith(":NewGELUActivation") else None
+
+
 CASES = [
     case
     for entry in entries()
     for case in conformance_cases(
         HandlerRegistration(entry.target.replace(":", "."), entry),
         [sample(entry.target)],
+        checks=checks(entry),
         oracle=norm_terms,
         name=entry.target.rpartition(":")[2],
     )

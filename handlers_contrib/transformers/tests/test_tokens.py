@@ -34,7 +34,7 @@ def main(output):
 def pattern(function, tensor):
     """Return which input tokens (axis 1) move which output tokens (axis 1)."""
     seen = None
-    for seed in range(3):
+    for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
         value = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
         matrix = jacobian(function, value)  # (b, t, e, b, s, e)
@@ -124,7 +124,7 @@ def test_self_attention_and_its_layer(name, attention):
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", [*CAUSAL, "bert"])
-@pytest.mark.parametrize("length", [1, 2, 4])
+@pytest.mark.parametrize("length", [1, 3])
 def test_whole_models(name, attention, length):
     model = double(name, attention)
     for part in (model, model if name == "bert" else model.base_model):
@@ -276,6 +276,7 @@ def test_models_say_why_not():
     assert reason(llama, input_ids=ids(), attention_mask=torch.ones(1, 1, 5, 5)) == "mask_shape"
     assert reason(llama, input_ids=ids(), position_ids=torch.arange(5)[None]) == "packed_sequences"
     assert reason(llama, input_ids=ids(), logits_to_keep=1) == "sliced_output"
+    assert reason(llama, input_ids=ids(), labels=ids()) == "loss"
     assert reason(build("mistral", sliding_window=5), input_ids=ids()) == "prefix"
     assert reason(build("mistral", sliding_window=4), input_ids=ids()) == "sliding_window"
     assert reason(build("bert"), input_ids=ids(), attention_mask=ones) == "all"

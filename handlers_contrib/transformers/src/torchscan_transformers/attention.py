@@ -67,10 +67,16 @@ def implementation(module: Any) -> str:
     )
 
 
-def is_causal(call: torchscan.ModuleCall) -> bool:
-    """Say whether SDPA is asked to mask causally when it gets no mask."""
+def is_causal(call: torchscan.ModuleCall, module: Any) -> bool:
+    """Say whether the SDPA of an attention module masks causally when it gets no mask.
+
+    Args:
+        call: the call of the module, or of a layer around it.
+        module: the attention module.
+
+    """
     hint = call.kwargs.get("is_causal")
-    return bool(call.module.is_causal if hint is None else hint)
+    return bool(module.is_causal if hint is None else hint)
 
 
 def source_length(call: torchscan.ModuleCall, facts: Facts, name: str) -> int:
@@ -94,7 +100,7 @@ def source_length(call: torchscan.ModuleCall, facts: Facts, name: str) -> int:
                 "unknown_cache", f"the lengths of a {type(facts.cache).__name__} are not known; use a DynamicCache"
             )
         length = int(facts.mask.shape[-1])
-    if name == "sdpa" and facts.mask is None and 1 < target < length and is_causal(call):
+    if name == "sdpa" and facts.mask is None and 1 < target < length and is_causal(call, call.module):
         return target  # keys beyond the last query are cut off before the product
     return length
 

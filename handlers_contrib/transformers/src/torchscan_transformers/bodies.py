@@ -133,7 +133,8 @@ def causal_head(call: torchscan.ModuleCall) -> dict[str, Any]:
     """Estimate the body of a language model with a head: nothing, unless a loss or indexed logits are asked for."""
     if argument(call, "labels") is not None:
         return {}  # the loss is a function of the caller's choice: left to the audit
-    if not isinstance(argument(call, "logits_to_keep") or 0, int):
+    keep = argument(call, "logits_to_keep")
+    if keep is not None and not isinstance(keep, int):
         return {"module_flops": 0, "macs": 0}  # rows are looked up: left to the audit
     return estimates(NOTHING)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torchscan
 from torchscan_transformers import masks
 from torchscan_transformers.arguments import argument
-from torchscan_transformers.attention import Facts, cached_length, implementation, source_length
+from torchscan_transformers.attention import Facts, cached_length, implementation, is_causal, source_length
 from torchscan_transformers.guard import Unsupported, token_features
 from torchscan_transformers.parts import require_known
 
@@ -87,8 +87,7 @@ def _causal(call: torchscan.ModuleCall, module: Any, mask: Any, name: str, targe
 
     """
     if mask is None:
-        hint = call.kwargs.get("is_causal")
-        return name == "sdpa" and target > 1 and bool(module.is_causal if hint is None else hint)
+        return name == "sdpa" and target > 1 and is_causal(call, module)
     return masks.allowed(mask, call.readable(mask), target, source, additive=name == "eager") == "causal"
 
 
@@ -144,6 +143,8 @@ def model(call: torchscan.ModuleCall, *, causal: bool, output: str) -> torchscan
         raise Unsupported("bidirectional", "a decoder whose configuration says is_causal=False has no relation here")
     if argument(call, "encoder_hidden_states") is not None:
         raise Unsupported("cross_attention_layer", "a model with cross-attention has no relation here; its parts do")
+    if argument(call, "labels") is not None:
+        raise Unsupported("loss", "the main output is a loss and has no token axis; scan without labels=")
     names = [name for name in ("input_ids", "inputs_embeds") if argument(call, name) is not None]
     tokens = argument(call, names[0])
     length = int(tokens.shape[1])
