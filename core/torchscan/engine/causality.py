@@ -21,7 +21,7 @@ __all__ = ["CausalityResult", "causality_command", "check_causal"]
 
 Matrix = tuple[tuple[bool, ...], ...]
 
-#: A relative change in double precision that is rounding; what single precision shows and this hides is too small to be.
+#: The largest relative change in double precision that can be rounding.
 _ROUNDING = 1e-10
 
 #: The most positions along one side of the picture in a printed result.
@@ -194,9 +194,10 @@ def check_causal(
         offset: output i may depend on inputs up to i + offset; -1 for a model that must not see the own token, or
             whose output has one extra position in front.
         draws: how many random inputs to look at, the caller's own included. What any of them shows counts.
-        method: `jacobian` differentiates; `perturbation` replaces one token after the other, which also
-            serves token ids and code that autograd cannot pass. `auto` differentiates where it can, and where it then
-            finds no leak, replaces everything behind each position as well, which gradients may not see.
+        method: `jacobian` differentiates, at the argument itself or, for token ids, at what their `nn.Embedding`
+            returns; `perturbation` replaces one token after the other, which serves code that autograd cannot pass.
+            `auto` differentiates where it can, and where it then finds no leak, replaces everything behind each
+            position as well, which gradients may not see.
         training: run in training mode, to see a leak through batch statistics. Random numbers are the same in
             every run, so dropout does not disturb the comparison.
         vocabulary: how many token ids there are; by default that of the `nn.Embedding` that receives them.
@@ -233,7 +234,7 @@ def check_causal(
     generator = torch.Generator().manual_seed(seed)
     replay = Replay(module, args, kwargs, training=training)
     experiment = Experiment(
-        replay, tensor, axis, output, axis if output_axis is None else output_axis, offset, generator
+        replay, module, tensor, axis, output, axis if output_axis is None else output_axis, offset, generator
     )
     with replay.session():
         return _observe(experiment, module, name, draws, method, training, vocabulary)
@@ -250,8 +251,6 @@ def _observe(
 ) -> CausalityResult:
     tensor = experiment.original.detach()
     differentiable = tensor.is_floating_point() or tensor.is_complex()
-    if method == "jacobian" and not differentiable:
-        raise ValueError(f"{name} holds {tensor.dtype} values, which have no gradient; use method='perturbation'")
     if differentiable:
         first = experiment.rows(tensor)
     else:
@@ -262,20 +261,20 @@ def _observe(
     bases = [tensor, *(experiment.draw() for _ in range(draws - 1))]
     found = None
     used: Literal["jacobian", "perturbation"] = "jacobian"
-    if differentiable and method != "perturbation":
+    if method != "perturbation":
         found = _union(experiment.jacobian, bases)
         if found is None and method == "jacobian":
             reason = experiment.notes[-1] if experiment.notes else "the output has no finite gradient at this argument"
             raise ValueError(f"no Jacobian: {reason}; use method='perturbation'")
         closed = found is not None and method == "auto" and not _leaking(found, experiment.offset)
         if closed and experiment.future_matters(bases[-1]):
-            replaced = _replaced(experiment, bases, first)
+            replaced = _replaced(experiment, bases, first, found)
             if _leaking(replaced, experiment.offset):
                 assert found is not None
                 experiment.notes.append("gradients show no leak, yet later tokens change earlier outputs")
                 found, used = found | replaced, "perturbation"
     if found is None:
-        found, used = _replaced(experiment, bases, first), "perturbation"
+        found, used = _replaced(experiment, bases, first, None), "perturbation"
     undefined = _undefined(experiment, first, bases[1:])
     if not bool(found.any()):
         experiment.notes.append("nothing depends on this argument at all: is a weight zero, or the argument unused?")
@@ -308,28 +307,33 @@ def _union(look: Callable[[torch.Tensor], torch.Tensor | None], bases: list[torc
     return found
 
 
-def _replaced(experiment: Experiment, bases: list[torch.Tensor], first: torch.Tensor) -> torch.Tensor:
+def _replaced(
+    experiment: Experiment, bases: list[torch.Tensor], first: torch.Tensor, gradients: torch.Tensor | None
+) -> torch.Tensor:
     """Return which output positions change with which single input position, by more than rounding.
 
     A kernel may round one token's numbers otherwise when another token changes: a mixture of experts multiplies other
-    batches then. A change of that size is looked at again in double precision, where rounding is far smaller.
+    batches then. A change of that size is looked at again in double precision, where rounding is far smaller; where
+    the model cannot run in it, a change that no gradient explains either is taken for rounding.
     """
     sizes = _union(experiment.perturbed, bases)
     assert sizes is not None
     found = sizes > 0
     precision = torch.finfo(first.dtype).eps if first.is_floating_point() or first.is_complex() else 0.0
-    doubtful = found & (sizes <= max(1e-3, 256 * precision))
+    doubtful = found & (sizes <= max(1e-3, 16 * precision))
     if not _leaking(doubtful, experiment.offset):
         return found
     precise = _union(experiment.in_double, bases)
-    if precise is None:
-        experiment.notes.append(
-            "some of these changes are as small as rounding, and the model has no copy in double precision to tell"
-        )
+    if precise is not None:
+        rounding, witness = doubtful & (precise <= _ROUNDING), "in double precision they stay the same"
+    elif gradients is not None:
+        rounding, witness = doubtful & ~gradients, "they have no gradient, and there is no double precision to ask"
+    else:
+        experiment.notes.append("some changes are as small as rounding, and nothing can tell whether they are")
         return found
-    rounding = doubtful & (precise <= _ROUNDING)
     if bool(rounding.any()):
-        experiment.notes.append("some outputs change by rounding alone, as double precision shows; that is not counted")
+        size = float(sizes[rounding].max())
+        experiment.notes.append(f"relative changes up to {size:.0e} are not counted, as rounding: {witness}")
     return found & ~rounding
 
 

@@ -71,6 +71,7 @@ class Experiment:
     """One call of one model, with other tokens every time."""
 
     replay: Replay
+    module: nn.Module
     original: torch.Tensor
     axis: int
     selector: str | int | Callable[[Any], Any] | None
@@ -143,29 +144,59 @@ class Experiment:
             differ &= ~(finite & (size <= self.noise))
             largest = torch.where(finite, before, 0.0).abs().max().double()
             size = size / torch.where(largest > 0, largest, 1.0)
-            return torch.where(differ, size, 0.0).amax(1).cpu()
+        return torch.where(differ, size, 0.0).amax(1).cpu()
 
     def jacobian(self, base: torch.Tensor) -> torch.Tensor | None:
-        """Return which outputs have a gradient at which inputs, `None` where autograd does not pass."""
-        leaf = base.detach().clone().requires_grad_()
+        """Return which outputs have a gradient at which inputs, `None` where autograd does not pass.
+
+        Token ids have no gradient; what their embeddings return has.
+        """
+        value = base.detach().clone()
+        leaves: list[torch.Tensor] = []
+        if self.pool is None:
+            leaves.append(value.requires_grad_())
+            value = value.clone()  # no leaf, so a model may write it in place
         try:
-            # The clone is no leaf, so a model may write it in place.
-            with self.output(leaf.clone(), gradients=True) as output:
-                if not output.requires_grad or not bool(torch.isfinite(output).all()):
+            with self._embeddings(value, leaves), self.output(value, gradients=True) as output:
+                if not (leaves and output.requires_grad and bool(torch.isfinite(output).all())):
                     return None
                 weights = torch.randn(output.shape, generator=self.generator, dtype=torch.float64)
                 weights = weights.to(output.device, output.dtype)
                 found = torch.zeros(len(output), self.tokens, dtype=torch.bool)
                 for i, (row, weight) in enumerate(zip(output, weights, strict=True)):
-                    (gradient,) = torch.autograd.grad(row, leaf, weight, retain_graph=True, allow_unused=True)
-                    if gradient is None or not bool(torch.isfinite(gradient).all()):
-                        return None
-                    found[i] = (gradient != 0).movedim(self.axis, 0).flatten(1).any(1).cpu()
+                    gradients = torch.autograd.grad(row, leaves, weight, retain_graph=True, allow_unused=True)
+                    for gradient in gradients:
+                        if gradient is None or not bool(torch.isfinite(gradient).all()):
+                            return None
+                        found[i] |= (gradient != 0).movedim(self.axis, 0).flatten(1).any(1).cpu()
                 return found
         except (RuntimeError, NotImplementedError) as error:
             # The same call without gradients has run before, so this is autograd's complaint and not the model's.
             self.notes.append(f"autograd does not pass: {str(error).splitlines()[0]}")
             return None
+
+    @contextlib.contextmanager
+    def _embeddings(self, ids: torch.Tensor, leaves: list[torch.Tensor]) -> Iterator[None]:
+        """Let gradients begin at what an embedding returns for these very ids; the new leaves are added to `leaves`."""
+
+        def begin(child: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor) -> Any:
+            given = args[0] if args else kwargs.get("input")
+            # By address: other ids of equal values (an encoder's) are another argument.
+            if isinstance(given, torch.Tensor) and given.shape == ids.shape and given.data_ptr() == ids.data_ptr():
+                leaves.append(output.detach().clone().requires_grad_())
+                return leaves[-1].clone()
+            return None
+
+        handles = [
+            child.register_forward_hook(begin, with_kwargs=True)
+            for child in self.module.modules()
+            if self.pool is not None and isinstance(child, nn.Embedding)
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def perturbed(self, base: torch.Tensor) -> torch.Tensor:
         """Return how much each output position changes with each single input position, as `changes` does."""
@@ -187,7 +218,7 @@ class Experiment:
         if (twin := self.replay.in_double(self.original)) is None:
             return None
         replay, original = twin
-        precise = attrs.evolve(self, replay=replay, original=original, noise=0.0)
+        precise = attrs.evolve(self, replay=replay, module=replay.module, original=original, noise=0.0)
         try:
             with replay.session():
                 return precise.perturbed(base.double() if base.is_floating_point() else base)

@@ -309,9 +309,10 @@ class OperatorMode(TorchDispatchMode):
 
     Args:
         sink: takes the tally.
-        book: knows what operators cost; `None` counts nothing.
+        book: knows what operators cost.
         guard: is told before a parameter or buffer is written.
         execute: runs an operator in place of the dispatcher (`execution="fake"`).
+        counting: whether operators are tallied, or only writes guarded.
 
     """
 
@@ -334,27 +335,30 @@ class OperatorMode(TorchDispatchMode):
     def __init__(
         self,
         sink: OperatorSink,
-        book: OperatorBook | None,
+        book: OperatorBook,
         guard: TensorGuard | None = None,
         execute: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None,
+        *,
+        counting: bool = True,
     ) -> None:
         super().__init__()
         self._sink = sink
         self._book = book
         self._guard = guard
         self._execute = execute
+        self._counting = counting
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         sink = self._sink
         tally = None if sink.suspended else sink.current_operators()
         book = self._book
-        if tally is None or book is None:
+        if tally is None:
             return func(*args, **kwargs) if self._execute is None else self._execute(func, args, kwargs)
         info = book._infos.get(func) or book.info(func)
         if info.forbidden:
             return NotImplemented
-        if info.decompose:
+        if info.decompose and self._counting:
             with self:
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
@@ -364,6 +368,8 @@ class OperatorMode(TorchDispatchMode):
                 if position < len(args) and isinstance(args[position], torch.Tensor):
                     self._guard.before_write(args[position])
         out = func(*args, **kwargs) if self._execute is None else self._execute(func, args, kwargs)
+        if not self._counting:
+            return out
         cost = info.free or book.cost(info, func, args, kwargs, out)
         tally[cost] = tally.get(cost, 0) + 1
         return out

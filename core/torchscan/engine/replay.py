@@ -186,7 +186,7 @@ class Replay:
     """
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, training: bool) -> None:
-        self._module = module
+        self.module = module
         self._args = args
         self._kwargs = dict(kwargs)
         self._training = training
@@ -206,7 +206,7 @@ class Replay:
         """
         memo: dict[int, Any] = {}
         try:
-            module = copy.deepcopy(self._module).double()
+            module = copy.deepcopy(self.module).double()
         except Exception:  # whatever a module's own __deepcopy__ raises: it has no copy
             return None
         args, kwargs = copied(self._args, memo, double=True), copied(self._kwargs, memo, double=True)
@@ -215,14 +215,14 @@ class Replay:
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
         """Hold the module for a series of runs, and put it back as it was."""
-        tree = ModuleTree(self._module)
+        tree = ModuleTree(self.module)
         with exclusive(tree), force_eager(tree), torch.inference_mode(False):
-            self._randomness = _Randomness(self._module)
+            self._randomness = _Randomness(self.module)
             # One by one: a model's own `train()` may do more than set a flag, and that would outlive the session.
-            flipped = [child for child in self._module.modules() if child.training is not self._training]
+            flipped = [child for child in self.module.modules() if child.training is not self._training]
             for child in flipped:
                 child.training = self._training
-            self._state = _State(self._module)
+            self._state = _State(self.module)
             try:
                 yield
             finally:
@@ -252,7 +252,7 @@ class Replay:
         try:
             with torch.set_grad_enabled(gradients):
                 with watch:
-                    output = self._module(*args, **kwargs)
+                    output = self.module(*args, **kwargs)
                 yield output
         finally:
             self._state.restore(trust_versions=True)

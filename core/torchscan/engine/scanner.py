@@ -121,7 +121,7 @@ class Scanner:
             strict: raise when a requested metric is incomplete.
             functional: what happens to arithmetic in a composite's own body: `"audit"` makes the affected metrics
                 partial, `"estimate"` counts it with operator formulas, `"skip"` does not look at it (composites are
-                then partial).
+                then partial, and a parameter that the model's own forward overwrites is not put back).
             metrics: names of the metrics to compute; by default all of them, with `operator_flops` and
                 `token_dependencies`.
             execution: `"real"`, or `"fake"` for the same module metrics without computing anything.
@@ -168,9 +168,10 @@ class Scanner:
                 call_estimated=self._streamed(plan),
                 progress=progress,
             )
-            watched = plan.audits or plan.operator_view
-            # A fake run writes no value; a run without the operator mode cannot see writes coming.
-            guard = TensorGuard(tree, copy_buffers=not watched and executor is None)
+            counting = plan.audits or plan.operator_view
+            # Without the operator mode (the cheapest scans) writes cannot be seen coming: buffers are copied ahead.
+            watched = counting or plan.mode == "structure" or executor is not None
+            guard = TensorGuard(tree, copy_buffers=not watched)
             with contextlib.ExitStack() as stack:
                 stack.enter_context(random_state(tree))
                 stack.callback(guard.restore)
@@ -178,8 +179,8 @@ class Scanner:
                 stack.enter_context(evaluation(tree))
                 hooks.listen(observer)
                 stack.callback(hooks.unlisten, observer)
-                if watched or executor is not None:
-                    stack.enter_context(OperatorMode(observer, book if watched else None, guard, executor))
+                if watched:
+                    stack.enter_context(OperatorMode(observer, book, guard, executor, counting=counting))
                 module(*call_args, **call_kwargs)
         report = self._assembly(observer, plan, training_before, inputs, resolver).report()
         host.report_ready(report)

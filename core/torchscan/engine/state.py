@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -169,5 +170,7 @@ def force_eager(tree: ModuleTree) -> Iterator[None]:
     if not compiled or not hasattr(torch.compiler, "set_stance"):
         yield
         return
-    with torch.compiler.set_stance("force_eager"):
+    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
+        # PyTorch warns that process-wide hooks also hear the wrapper; its row is wanted.
+        warnings.filterwarnings("ignore", message="Using `torch.compile")
         yield

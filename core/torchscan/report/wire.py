@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torchscan.contract.errors import ReportError
 from torchscan.report.converter import converter, explain, named
-from torchscan.report.schema import SCHEMA_VERSION, Report
+from torchscan.report.schema import SCHEMA_VERSION, OperatorReport, Report
 
 if TYPE_CHECKING:
     from torchscan.report.formats import RenderOptions
@@ -38,6 +38,12 @@ def report_to_dict(report: Report) -> dict[str, Any]:
     The result is the caller's own: nothing in it is shared with the report or with another result.
     """
     wire: dict[str, Any] = converter().unstructure(report, Report)
+    return wire
+
+
+def operators_to_dict(operators: OperatorReport) -> dict[str, Any]:
+    """Return the wire form of an operator view by itself, as `measure_flops` gives it."""
+    wire: dict[str, Any] = converter().unstructure(operators, OperatorReport)
     return wire
 
 
