@@ -200,6 +200,7 @@ def layers(draw: st.DrawFn, key: tuple[str, int]) -> LayerRecord:
         metric_owners=draw(st.none() | st.dictionaries(names, st.builds(MetricOwner, _text, _count), max_size=2)),
         token_dependencies=draw(st.none() | token_dependencies()),
         handlers=draw(st.none() | st.dictionaries(names, _text, max_size=2)),
+        parent=draw(st.none() | st.builds(MetricOwner, st.sampled_from(["", "a", "x"]), st.integers(0, 2))),
     )
 
 

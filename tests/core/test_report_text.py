@@ -209,6 +209,13 @@ def test_the_tree_follows_paths_whatever_the_order():
     assert labels == ["├─ a#0", "│  └─ b#0", "├─ shared", "└─ a#1", "   └─ b#1"]
 
 
+def test_a_shared_module_stands_where_it_ran_under_its_whole_path():
+    inside = MetricOwner("decoder.block", 0)
+    page = text(report(layer(""), layer("decoder.block"), layer("encoder.embed", parent=inside), layer("encoder")))
+    labels = [re.match(r"(\W*\S+)", line)[1] for line in page.split("Totals")[0].splitlines() if "Linear" in line][1:]
+    assert labels == ["├─ decoder.block", "│  └─ encoder.embed", "└─ encoder"]
+
+
 def test_shares_never_divide_by_zero():
     rows = (layer("", "Model"), layer("a", metrics={"macs": known(3)}), layer("b", metrics={"macs": known(1)}))
     page = text(report(*rows, totals={"macs": known(4)}), columns=("share",))

@@ -112,7 +112,7 @@ class CallTable:
         while stack:
             row, inner, own, level = stack.pop()
             rows.append(row)
-            label = own + self._name(self.tree.rows[row])
+            label = own + self._name(row)
             inside = children[row]
             if depth is not None and level >= depth and inside:
                 self.folded.add(row)
@@ -131,9 +131,13 @@ class CallTable:
             labels.append(label)
         return rows, labels
 
-    def _name(self, row: LayerRecord) -> str:
-        name = row.path.rpartition(".")[2] if row.path else row.name
-        return self._safe(f"{name or '(root)'}#{row.call_index}" if row.path in self._repeated else name or "(root)")
+    def _name(self, row: int) -> str:
+        layer, parent = self.tree.rows[row], self.tree.parents[row]
+        above = self.tree.rows[parent].path if parent >= 0 else ""
+        # A shared module can run far from where its path says; there the last part alone would mislead.
+        name = layer.path.removeprefix(f"{above}.") if layer.path else layer.name
+        number = f"#{layer.call_index}" if layer.path in self._repeated else ""
+        return self._safe((name or "(root)") + number)
 
     def _column(self, name: str, rows: Sequence[int]) -> Column:
         title, rank = COLUMNS[name], _RANKS.get(name, 0)
