@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -182,6 +183,16 @@ def test_deep_stacks_stop_at_their_fixed_point() -> None:
     assert encoder(7, True, 10**9) == PREFIX
     assert decoder(3, 5, False, True, 10**9) == (ALL, Relation("all", 3))
     assert decoder(3, 5, True, True, 10**9) == (PREFIX, PREFIX)
+
+
+def test_the_four_kinds_can_say_every_native_composition() -> None:
+    # `encoder` and `decoder` raise where they cannot.
+    for target, source in itertools.product(range(1, 9), range(1, 9)):
+        for causal_target, causal_memory, causal_source in itertools.product((False, True), repeat=3):
+            for depth in range(1, 5):
+                _, memory = decoder(target, source, causal_target, causal_memory, depth)
+                through = memory.through(encoder(source, causal_source, depth), target, source, source)
+                assert through is not None
 
 
 def test_children_of_a_stack_have_their_own_relations() -> None:

@@ -64,6 +64,11 @@ class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # The wrapper that newer releases put around a mode imports the compiler, which takes seconds.
+        return False
+
     def __init__(self, state: _State) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._state = state
