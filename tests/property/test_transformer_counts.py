@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -212,10 +212,7 @@ def has_gelu(module: nn.Module) -> bool:
     return any("gelu" in str(getattr(child, "activation", "")).lower() for child in module.modules())
 
 
-@pytest.mark.parametrize("cls", HANDLERS, ids=lambda cls: cls.__name__)
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_formulas_agree_with_the_performed_algorithm(cls: type[nn.Module], data: st.DataObject) -> None:
+def check(cls: type[nn.Module], data: st.DataObject) -> None:
     module, inputs, batch_first, options = data.draw(calls(cls))
     # PyTorch's fused path refuses absent biases and affine tensors; the counts must not depend on it anyway.
     with torch.no_grad(), fastpath(False):
@@ -233,3 +230,18 @@ def test_formulas_agree_with_the_performed_algorithm(cls: type[nn.Module], data:
         assert found["module_flops"].reason == "gelu"
     else:
         assert found["module_flops"] == counter.flops
+
+
+@pytest.mark.parametrize("cls", HANDLERS, ids=lambda cls: cls.__name__)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_formulas_agree_with_the_performed_algorithm(cls: type[nn.Module], data: st.DataObject) -> None:
+    check(cls, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", HANDLERS, ids=lambda cls: cls.__name__)
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_formulas_agree_with_the_performed_algorithm_at_length(cls: type[nn.Module], data: st.DataObject) -> None:
+    check(cls, data)

@@ -65,7 +65,7 @@ BOUNDARIES: Final = {
     "causal_hint_without_mask": "A causal hint without its mask is ambiguous in PyTorch. Pass the mask as well.",
     "padding_with_nested_tensors": "With a padding mask this encoder may pack the tokens into a nested tensor "
     "(padding-based packing), and the dense estimate would describe another execution. Construct the encoder with "
-    "nn.TransformerEncoder(..., enable_nested_tensor=False).",
+    "nn.TransformerEncoder(..., enable_nested_tensor=False), and pass it to an nn.Transformer as custom_encoder=.",
     # what a formula leaves open
     "gelu": "Module FLOPs of native layers are defined for ReLU only. MACs and DMAs are complete.",
     # anything else
