@@ -241,7 +241,7 @@ def test_formulas_agree_with_the_performed_algorithm(cls: type[nn.Module], data:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", HANDLERS, ids=lambda cls: cls.__name__)
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_formulas_agree_with_the_performed_algorithm_at_length(cls: type[nn.Module], data: st.DataObject) -> None:
     check(cls, data)
