@@ -185,7 +185,8 @@ class CallTable:
         if isinstance(inside, Covered):
             return "^", "dim"
         text = units.state(inside, full=self.options.exact)
-        return (f"({text})", state_style(inside)) if self.tree.children[row] else ("?", "red")
+        alone = isinstance(inside, Unavailable) and not self.tree.children[row]
+        return text if alone else f"({text})", state_style(inside)
 
     def _shares(self, rows: Sequence[int]) -> list[str]:
         """Return each call's part of the total, where the total is known and not zero."""
