@@ -1,0 +1,176 @@
+"""`execution="fake"`: the same module metrics without computing anything."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchscan import FakeExecutionError, scan
+
+
+def module_metrics(report):
+    return {
+        (layer.path, layer.call_index): (layer.metrics, layer.token_dependencies)
+        for layer in report.layers
+        if layer.depth < 2
+    }, {name: getattr(report.totals, name) for name in ("macs", "dmas", "module_flops", "parameters")}
+
+
+def causal(length):
+    return nn.Transformer.generate_square_subsequent_mask(length)
+
+
+class Gpt(nn.Module):
+    """Embeddings, a mask made in the body, tied head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(11, 8)
+        self.positions = nn.Embedding(16, 8)
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.head = nn.Linear(8, 11, bias=False)
+
+    def forward(self, ids):
+        length = ids.shape[1]
+        x = self.tokens(ids) + self.positions(torch.arange(length, device=ids.device))
+        mask = torch.full((length, length), float("-inf"), device=x.device).triu(1)
+        return self.head(self.block(x, src_mask=mask, is_causal=True))
+
+
+CASES = {
+    "transformer": lambda: (
+        nn.Transformer(8, 2, 2, 2, 16, batch_first=True),
+        (torch.ones(2, 3, 8), torch.ones(2, 4, 8)),
+        {"tgt_mask": causal(4), "tgt_is_causal": True},
+    ),
+    "attention": lambda: (
+        nn.MultiheadAttention(8, 2, batch_first=True),
+        (torch.ones(2, 3, 8),) * 3,
+        {"attn_mask": torch.ones(3, 3, dtype=torch.bool).triu(1), "need_weights": False},
+    ),
+    "gpt": lambda: (Gpt(), (torch.zeros(2, 5, dtype=torch.long),), {}),
+    "convolutions": lambda: (
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2)),
+        (torch.ones(1, 1, 8, 8),),
+        {},
+    ),
+    "recurrent": lambda: (nn.LSTM(3, 4, num_layers=2, bidirectional=True), (torch.ones(5, 2, 3),), {}),
+    "up and down": lambda: (
+        nn.Sequential(nn.Conv1d(2, 4, 3), nn.ConvTranspose1d(4, 2, 3), nn.Upsample(scale_factor=2)),
+        (torch.ones(1, 2, 9),),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_module_metrics_as_a_real_run(name):
+    module, args, kwargs = CASES[name]()
+    real = scan(module, args=args, kwargs=kwargs)
+    fake = scan(module, args=args, kwargs=kwargs, execution="fake")
+    assert real.totals.macs.status == "complete"
+    real_rows, real_totals = module_metrics(real)
+    fake_rows, fake_totals = module_metrics(fake)
+    assert real_totals == fake_totals
+    for key, row in real_rows.items():
+        assert fake_rows[key] == row, key
+    assert fake.context.execution == "fake"
+    assert {layer.path for layer in real.layers} <= {layer.path for layer in fake.layers}
+
+
+def test_masks_keep_their_values():
+    module, args, kwargs = CASES["attention"]()
+    (row, *_) = scan(module, args=args, kwargs=kwargs, execution="fake").layers
+    assert row.token_dependencies.status == "complete"
+    assert {source.relation.kind for source in row.token_dependencies.sources} == {"prefix"}
+
+
+class Heavy(TorchDispatchMode):
+    """Fails when anything of size reaches a real device."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        views = all(r.alias_info is not None for r in func._schema.returns)
+        if isinstance(out, torch.Tensor) and not out.is_meta and not views and out.numel() > 1 << 20:
+            raise AssertionError(f"{func} was computed")
+        return out
+
+
+def test_nothing_of_size_is_computed():
+    module = nn.Sequential(nn.Linear(1 << 11, 1 << 12), nn.GELU(), nn.Linear(1 << 12, 1 << 11))
+    x = torch.ones(1 << 10, 1 << 11)
+    with Heavy():
+        report = scan(module, args=(x,), execution="fake")
+    # two products of 2**10 rows
+    assert report.totals.macs.value == 2 * (1 << 10) * (1 << 11) * (1 << 12)
+
+
+def test_a_model_on_the_meta_device_takes_real_token_ids():
+    module = Gpt().to("meta")
+    report = scan(module, args=(torch.zeros(2, 5, dtype=torch.long),), execution="fake")
+    assert report.totals.macs.value == scan(Gpt(), args=(torch.zeros(2, 5, dtype=torch.long),)).totals.macs.value
+    block = next(layer for layer in report.layers if layer.path == "block")
+    assert block.token_dependencies.sources[0].relation.kind == "prefix"
+
+
+def test_values_that_do_not_depend_on_the_model_can_be_read():
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x, mask):
+            if mask.all() and int(mask.sum()) == 3 and (torch.arange(3) > 1).any().item():
+                return self.fc(x)
+            raise AssertionError("the mask has lost its values")
+
+    report = scan(Padded(), args=(torch.ones(1, 3, 4), torch.ones(1, 3, dtype=torch.bool)), execution="fake")
+    assert report.totals.macs.value == 48
+
+
+class Reads(nn.Module):
+    def __init__(self, how) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+        self.how = how
+
+    def forward(self, x):
+        return self.how(self.fc(x))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [lambda y: y.sum().item(), lambda y: y if y.sum() > 0 else -y, lambda y: y.nonzero(), lambda y: y[y > 0]],
+)
+def test_code_that_needs_values_is_told_where_and_what_to_do(how):
+    module = Reads(how).train()
+    with pytest.raises(FakeExecutionError, match=r"test_fake\.py:\d+.*execution='real'"):
+        scan(module, args=(torch.ones(1, 2),), execution="fake")
+    assert module.training
+
+
+def test_the_model_is_left_as_it_was():
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    before = {name: (value.data_ptr(), value.clone()) for name, value in module.state_dict(keep_vars=True).items()}
+    scan(module, args=(torch.ones(3, 2),), execution="fake")
+    for name, value in module.state_dict(keep_vars=True).items():
+        assert value.data_ptr() == before[name][0]
+        assert torch.equal(value, before[name][1])
+
+
+def test_writing_computed_values_into_a_made_tensor_takes_its_values_away():
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x):
+            out = torch.zeros(3, 2)
+            out[1:] = self.fc(x)
+            return F.relu(out) @ out.T, bool(out.sum())
+
+    with pytest.raises(FakeExecutionError, match="test_fake"):
+        scan(Writes(), args=(torch.ones(2, 2),), execution="fake")
