@@ -36,6 +36,7 @@ _IN_PLACE_TOO = {
 #: The same for operators without an in-place form.
 _OUT_OF_PLACE = {
     "maximum minimum fmax fmin isnan isinf isposinf isneginf": 1,
+    "__lshift__ __rshift__ __ilshift__ __irshift__": 0,  # integers
     "softplus": FLOPS_PER_ELEMENT["Softplus"],
     "softshrink": FLOPS_PER_ELEMENT["Softshrink"],
     "hardshrink": FLOPS_PER_ELEMENT["Hardshrink"],
