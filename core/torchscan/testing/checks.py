@@ -233,10 +233,7 @@ def result_survives_json(handler: Any, sample: Sample) -> None:
 def no_activation_is_kept(handler: Any, sample: Sample) -> None:
     """No reference to an argument, an output or the call outlives the handler."""
     # What the module itself keeps, such as a cache, stays alive without any handler too.
-    alive = [
-        {name for name, reference in _watched(each, sample) if reference() is not None} for each in (_silent, handler)
-    ]
-    if kept := sorted(alive[1] - alive[0]):
+    if kept := sorted(_alive(handler, sample) - _alive(_silent, sample)):
         raise ConformanceError(f"the handler keeps a reference to {', '.join(kept)}")
 
 
@@ -327,7 +324,7 @@ def _to_complex(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _to_sparse(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_sparse() if tensor.dim() and tensor.layout is torch.strided and not tensor.is_nested else tensor
+    return tensor.to_sparse() if tensor.layout is torch.strided and tensor.dim() else tensor
 
 
 def _to_meta(tensor: torch.Tensor) -> torch.Tensor:
@@ -349,7 +346,10 @@ def _changed(call: ModuleCall, change: Callable[[torch.Tensor], torch.Tensor]) -
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if id(leaf) not in changed:
-            changed[id(leaf)] = change(leaf)
+            try:
+                changed[id(leaf)] = change(leaf)
+            except (NotImplementedError, RuntimeError):  # a quantized or nested tensor stays as strange as it is
+                changed[id(leaf)] = leaf
         return changed[id(leaf)]
 
     args, kwargs, output = tree_map(of, (call.args, dict(call.kwargs), call.output))
@@ -369,6 +369,14 @@ def _copied(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any
     return tree_map(copy, (tuple(args), dict(kwargs)))  # type: ignore[no-any-return]
 
 
+def _alive(handler: Any, sample: Sample) -> set[str]:
+    """Return the names of what is still there after the handler has answered."""
+    watched = _watched(handler, sample)
+    if any(reference() is not None for _, reference in watched):
+        gc.collect()  # only a cycle, perhaps
+    return {name for name, reference in watched if reference() is not None}
+
+
 def _watched(handler: Any, sample: Sample) -> list[tuple[str, weakref.ref[Any]]]:
     """Ask the handler and return weak references to everything that must be gone afterwards."""
     module, args, kwargs = sample.make()
@@ -385,7 +393,6 @@ def _watched(handler: Any, sample: Sample) -> list[tuple[str, weakref.ref[Any]]]
             tensors = [tensor for tensor in _tensors(value) if id(tensor) not in lasting]
             watched.extend((f"{name}, tensor {i}", weakref.ref(tensor)) for i, tensor in enumerate(tensors))
         del value, tensors, call
-    gc.collect()
     return watched
 
 

@@ -37,14 +37,12 @@ def _equal(left: Any, right: Any) -> bool:
 def _same_values(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left.is_meta or right.is_meta:
         return left.is_meta and right.is_meta
-    return bool(
-        torch.equal(left, right)
-        or (
-            left.dtype.is_floating_point
-            and left.isnan().equal(right.isnan())
-            and left.nan_to_num().equal(right.nan_to_num())
-        )
-    )
+    if left.is_quantized:
+        left, right = left.int_repr(), right.int_repr()
+    if torch.equal(left, right):
+        return True
+    # A NaN is no change.
+    return bool(torch.equal(left.isnan(), right.isnan()) and torch.equal(left.nan_to_num(), right.nan_to_num()))
 
 
 def snapshot_module(module: nn.Module) -> dict[str, Any]:
