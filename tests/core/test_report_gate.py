@@ -72,6 +72,8 @@ def test_required_to_be_complete(macs, ok):
         (known(1000), known(10, unit="FLOPs"), 0, "fail", "incomparable"),
         (bound(1000), known(900), 0, "fail", "no_baseline"),
         (unknown(), known(900), 0, "fail", "no_baseline"),
+        (unknown(method="not_requested"), known(900), 0, "fail", "no_baseline"),
+        (known(1000), unknown(method="not_requested"), 0, "fail", "unproven"),
     ],
 )
 def test_a_named_total_against_a_baseline(before, after, tolerance, outcome, reason):

@@ -264,12 +264,12 @@ def _grown(name: str, before: MetricResult, found: MetricResult, allowance: Frac
     def check(outcome: Outcome, reason: str, message: str, limit: Number | None = None) -> Check:
         return Check(name, "baseline", outcome, reason, f"{title}: {message}", found, limit)
 
-    differing = [field for field in compare_metrics(before, found).get("withheld", ()) if field != "status"]
-    if differing:
-        return check("fail", "incomparable", f"the {' and '.join(differing)} differ from the baseline's; make it anew")
     if before.value is None:
         text = units.result(before, full=True)
         return check("skip" if skip else "fail", "no_baseline", f"{text} in the baseline is not complete")
+    differing = [field for field in compare_metrics(before, found).get("withheld", ()) if field != "status"]
+    if differing and found.method != "not_requested":
+        return check("fail", "incomparable", f"the {' and '.join(differing)} differ from the baseline's; make it anew")
     most = Fraction(before.value) * (1 + allowance)
     limit: Number = int(most) if most.denominator == 1 else float(most)
     now, was = units.result(found, full=True), units.exact(before.value)
