@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import torchscan
 from torchscan import ModuleCall, Output, Relation, Source, TokenDependencies
 from torchscan.contract.token_checks import check_token_dependencies, main_tensor
 from torchscan.contract.tokens import describe
@@ -226,3 +227,58 @@ def test_relations_need_no_torch() -> None:
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- through a scan --------------------------------------------------------------------------------------------------
+
+
+def scanned(handler: Any, **options: Any) -> torchscan.Report:
+    return torchscan.scan(Mixer(), args=(X,), custom_modules={Mixer: handler}, **options)
+
+
+def test_a_caller_describes_its_own_module() -> None:
+    report = scanned(lambda call: {"token_dependencies": complete(relation=Relation("prefix", limit=3))})
+    found = report.layers[0].token_dependencies
+    assert found is not None
+    assert found.sources[0].relation == Relation("prefix")  # canonical: of three tokens, the limit cuts nothing
+    assert found.method
+    assert report.to_dict()["layers"][0]["token_dependencies"]["sources"] == [
+        {"arguments": ["x"], "sequence_axis": 1, "length": 3, "relation": {"kind": "prefix"}}
+    ]
+    assert torchscan.Report.from_dict(report.to_dict()) == report
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (complete(("z",)), "'z' is no argument of this call"),
+        (complete(length=4), "length is 4"),
+        ("all", "must be a TokenDependencies, got str"),
+    ],
+)
+def test_a_wrong_relation_costs_that_field_alone(value: Any, words: str) -> None:
+    report = scanned(lambda call: {"token_dependencies": value, "macs": 5})
+    row = report.layers[0]
+    assert row.metrics["macs"].value == 5
+    assert row.token_dependencies is None or row.token_dependencies.status == "unavailable"
+    (diagnostic,) = [d for d in report.diagnostics if d.metric == "token_dependencies"]
+    assert words in diagnostic.message
+
+
+def test_an_unavailable_relation_is_one_diagnostic_with_its_reason() -> None:
+    gone = TokenDependencies.unavailable("window", "A sliding window is none of the four relations.")
+    report = scanned(lambda call: {"token_dependencies": gone})
+    (diagnostic,) = [d for d in report.diagnostics if d.metric == "token_dependencies"]
+    assert (diagnostic.code, diagnostic.reason) == ("unsupported_token_dependencies", "window")
+    assert "A sliding window" in diagnostic.message
+    with pytest.raises(torchscan.IncompleteAnalysisError):
+        scanned(lambda call: {"token_dependencies": gone}, strict=True, metrics=("token_dependencies",))
+
+
+def test_a_caller_that_overrides_a_number_keeps_the_native_relation() -> None:
+    module = nn.MultiheadAttention(4, 2, batch_first=True)
+    report = torchscan.scan(module, args=(X, X, X), custom_modules={nn.MultiheadAttention: lambda call: {"macs": 7}})
+    row = report.layers[0]
+    assert row.metrics["macs"].value == 7
+    assert row.token_dependencies is not None
+    assert row.token_dependencies.sources[0].relation == Relation("all")

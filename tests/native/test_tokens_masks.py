@@ -297,3 +297,29 @@ def test_reading_a_mask_leaves_it_and_the_random_state_alone() -> None:
 def test_every_reason_is_documented(name: str) -> None:
     page = Path(__file__).parents[2] / "docs/explanation/token-relations.md"
     assert f"`{name}`" in page.read_text(encoding="utf-8")
+
+
+def test_without_computing_the_callers_own_mask_can_still_be_read() -> None:
+    report = torchscan.scan(ENCODER_LAYER, args=(X,), kwargs={"src_mask": LATER}, execution="fake")
+    found = report.layers[0].token_dependencies
+    assert found is not None
+    assert [source.relation for source in found.sources] == [Relation("prefix")]
+
+
+class MasksByValue(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        large = x[0, :, :3] > 2  # which entries, only the values can tell
+        return self.layer(x, src_mask=large)  # type: ignore[no-any-return]
+
+
+def test_without_computing_a_mask_that_depends_on_values_has_none() -> None:
+    found = torchscan.scan(MasksByValue(), args=(X,)).layers[1].token_dependencies
+    assert found is not None
+    assert [source.relation for source in found.sources] == [Relation("all")]  # ones: nothing is large
+    found = torchscan.scan(MasksByValue(), args=(X,), execution="fake").layers[1].token_dependencies
+    assert found is not None
+    assert found.reason == "mask_values_unreadable"
