@@ -124,7 +124,6 @@ def test_the_wrapper_that_the_library_puts_around_a_subclass_is_no_other_forward
     module, kwargs = attention_call()
     del module
     layer.__class__ = RenamedLayer
-    assert RenamedLayer.forward is not modeling_llama.LlamaDecoderLayer.forward
     assert answer(layer, kwargs, "LlamaDecoderLayer")["module_flops"] == 2 * BATCH * 5 * 16
     layer.__class__ = OwnLayer
     assert answer(layer, kwargs, "LlamaDecoderLayer") == {}

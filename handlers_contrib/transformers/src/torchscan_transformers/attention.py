@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import attrs
@@ -47,19 +48,33 @@ class Facts:
     rotary: Any = None
 
 
-def implementation(module: Any) -> str:
-    """Return `eager` or `sdpa`, the attention function that a module dispatches to.
+def configured(call: torchscan.ModuleCall, module: Any, name: str) -> Any:
+    """Return a field of a module's configuration; the library looks one up slowly, so it is asked once a scan."""
+    fields: dict[tuple[int, str], Any] = call.memo.setdefault("torchscan_transformers.configured", {})
+    key = (id(module), name)
+    if key not in fields:
+        fields[key] = getattr(module.config, name)
+    return fields[key]
+
+
+def implementation(call: torchscan.ModuleCall, module: Any) -> str:
+    """Return `eager` or `sdpa`, the attention function that an attention module dispatches to.
+
+    Args:
+        call: the call of the module, or of a layer or model around it.
+        module: the module whose configuration says it.
 
     Raises:
         Unsupported: it is another one, or one of these names was given another function.
 
     """
-    name: Any = module.config._attn_implementation
-    registered = resolve(REGISTRY).get(name) if name in ("eager", "sdpa") else None
-    if name == "eager" and registered is None:
-        return "eager"
-    if name == "sdpa" and registered is not None and registered is resolve(SDPA):
-        return "sdpa"
+    name: Any = configured(call, module, "_attn_implementation")
+    known: dict[Any, bool] = call.memo.setdefault("torchscan_transformers.implementation", {})
+    if name not in known:
+        registered = resolve(REGISTRY).get(name) if name in ("eager", "sdpa") else None
+        known[name] = registered is (resolve(SDPA) if name == "sdpa" else None) and name in ("eager", "sdpa")
+    if known[name]:
+        return str(name)
     raise Unsupported(
         "attention_implementation",
         f"no formula for the attention implementation {name!r}; load the model with attn_implementation='eager' or "
@@ -118,18 +133,24 @@ def cached_length(cache: Any, layer_idx: int, new: int, *, cross: bool) -> int |
         The number of keys, or `None` for an unknown kind of cache.
 
     """
-    if type(cache) is resolve(f"{_CACHES}:EncoderDecoderCache"):
+    if _cache_kind(type(cache)) == "EncoderDecoderCache":
         cache = cache.cross_attention_cache if cross else cache.self_attention_cache
-    if type(cache) is not resolve(f"{_CACHES}:DynamicCache") and type(cache) is not resolve(f"{_CACHES}:StaticCache"):
+    if _cache_kind(type(cache)) not in ("DynamicCache", "StaticCache"):
         return None
     layer = cache.layers[layer_idx]
-    kind = type(layer)
-    if kind is resolve(f"{_CACHES}:DynamicLayer") or kind is resolve(f"{_CACHES}:StaticLayer"):
+    kind = _cache_kind(type(layer))
+    if kind in ("DynamicLayer", "StaticLayer"):
         return int(layer.keys.shape[-2])
-    if kind is resolve(f"{_CACHES}:DynamicSlidingWindowLayer") and not layer.record_past:
+    if kind == "DynamicSlidingWindowLayer" and not layer.record_past:
         # The layer keeps the last window - 1 keys, and attends to those and the new ones.
         return int(min(layer.cumulative_length - new, layer.sliding_window - 1) + new)
     return None
+
+
+@functools.lru_cache(maxsize=128)
+def _cache_kind(kind: type) -> str | None:
+    """Return the name of a class of the library's caches, `None` for a class of anybody else."""
+    return kind.__name__ if kind is resolve(f"{_CACHES}:{kind.__name__}") else None
 
 
 def dims(call: torchscan.ModuleCall, facts: Facts) -> AttentionDims:
@@ -139,7 +160,7 @@ def dims(call: torchscan.ModuleCall, facts: Facts) -> AttentionDims:
         Unsupported: the call is outside the formula.
 
     """
-    name = implementation(call.module)
+    name = implementation(call, call.module)
     batch, target, _ = token_features(facts.queries)
     if facts.memory is not None and token_features(facts.memory)[0] != batch:
         raise Unsupported("unsupported_shape", "queries and keys differ in batch size")
@@ -197,7 +218,7 @@ def _width(module: Any, projection: Any, expected: int) -> None:
 def llama_facts(call: torchscan.ModuleCall) -> Facts:
     """Read a LLaMA, Mistral or Qwen2 attention call: grouped keys, rotary positions."""
     module = call.module
-    heads: int = module.config.num_attention_heads
+    heads: int = configured(call, module, "num_attention_heads")
     _width(module, module.q_proj, heads * module.head_dim)
     return Facts(
         queries=argument(call, "hidden_states"),

@@ -5,6 +5,7 @@ Derivations: README.md, "What is counted". F1, M1, D1 and the like are the rules
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import attrs
@@ -58,6 +59,7 @@ class AttentionDims:
     rotary: int | None = None
 
 
+@functools.lru_cache(maxsize=4096)
 def attention(d: AttentionDims) -> Counts:
     """Return the cost of everything between the projections of one attention call."""
     queries = d.batch * d.heads * d.target_length * d.head_dim

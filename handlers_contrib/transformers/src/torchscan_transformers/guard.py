@@ -35,8 +35,8 @@ class Unsupported(Exception):
         self.message = message
 
 
-Estimate = Callable[[torchscan.ModuleCall], dict[str, Any]]
-Relate = Callable[[torchscan.ModuleCall], torchscan.TokenDependencies]
+Estimate = Callable[..., dict[str, Any]]
+Relate = Callable[..., torchscan.TokenDependencies]
 
 
 @attrs.frozen
@@ -48,6 +48,7 @@ class Guarded:
         sources: the functions of the library that the formulas describe.
         counts: FLOPs, MACs and DMAs of a call that passed the guard; may raise `Unsupported`.
         tokens: its token relation, where it has one; may raise `Unsupported`.
+        read: what both want to know of a call; they get it as a second argument. May raise `Unsupported`.
 
     """
 
@@ -55,24 +56,30 @@ class Guarded:
     sources: Sources = attrs.field(converter=Sources)
     counts: Estimate
     tokens: Relate | None = None
+    read: Callable[[torchscan.ModuleCall], Any] | None = None
 
     def __call__(self, call: torchscan.ModuleCall) -> dict[str, Any]:
         """Return the estimates of one call, `{}` where another `forward` ran, or why there are none."""
         if not runs(call.module, self.target):
             return {}
-        estimates = dict(SPATIAL)
+        tokens = self.tokens if "token_dependencies" in call.requested else None
         try:
             self._check(call.module)
-            estimates.update(self.counts(call))
+            facts = () if self.read is None else (self.read(call),)
         except Unsupported as error:
-            estimates.update(dict.fromkeys(COUNTS, torchscan.Unavailable(error.reason, message=error.message)))
-        if self.tokens is not None and "token_dependencies" in call.requested:
+            return _answer(error, error if tokens is not None else None)
+        found: dict[str, Any] | Unsupported
+        relation: torchscan.TokenDependencies | Unsupported | None = None
+        try:
+            found = self.counts(call, *facts)
+        except Unsupported as error:
+            found = error
+        if tokens is not None:
             try:
-                self._check(call.module)
-                estimates["token_dependencies"] = self.tokens(call)
+                relation = tokens(call, *facts)
             except Unsupported as error:
-                estimates["token_dependencies"] = torchscan.TokenDependencies.unavailable(error.reason, error.message)
-        return estimates
+                relation = error
+        return _answer(found, relation)
 
     def _check(self, module: Any) -> None:
         if (changed := self.sources.first_unverified()) is not None:
@@ -84,6 +91,20 @@ class Guarded:
             )
         if module.training:
             raise Unsupported("training_mode", "the formulas describe evaluation mode; call model.eval() first")
+
+
+def _answer(
+    found: dict[str, Any] | Unsupported, relation: torchscan.TokenDependencies | Unsupported | None
+) -> dict[str, Any]:
+    """Return estimates, reasons in place of what is missing."""
+    if isinstance(found, Unsupported):
+        found = dict.fromkeys(COUNTS, torchscan.Unavailable(found.reason, message=found.message))
+    answer = {**SPATIAL, **found}
+    if isinstance(relation, Unsupported):
+        relation = torchscan.TokenDependencies.unavailable(relation.reason, relation.message)
+    if relation is not None:
+        answer["token_dependencies"] = relation
+    return answer
 
 
 def runs(module: Any, target: str) -> bool:

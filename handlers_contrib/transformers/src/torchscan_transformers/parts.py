@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torchscan
 from torchscan_transformers.guard import Unsupported, runs
 from torchscan_transformers.sources import Sources
 
@@ -38,28 +39,34 @@ def _trusted() -> dict[str, Sources]:
     return {entry.target: entry.sources for entry in entries()}
 
 
-def _name(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def require_known(module: Any) -> None:
-    """Accept a module all of whose descendants are known and unchanged.
+def require_known(call: torchscan.ModuleCall) -> None:
+    """Accept a module all of whose descendants are known and unchanged; look once for each module and scan.
 
     Raises:
         Unsupported: one is not; the message names it.
 
     """
+    seen: dict[int, Unsupported | None] = call.memo.setdefault("torchscan_transformers.parts", {})
+    key = id(call.module)
+    if key not in seen:
+        seen[key] = _first_unknown(call.module)
+    if (found := seen[key]) is not None:
+        raise Unsupported(found.reason, found.message)
+
+
+def _first_unknown(module: Any) -> Unsupported | None:
     for path, part in module.named_modules():
-        name = _name(type(part))
+        kind = type(part)
+        name = f"{kind.__module__}:{kind.__qualname__}"
         if name in _LOCAL:
             known = "forward" not in vars(part)
         else:
             sources = _trusted().get(name)
             known = sources is not None and runs(part, name) and sources.first_unverified() is None
+        where = path or "the module"
         if not known:
-            raise Unsupported(
-                "unknown_part", f"{path or 'the module'} is a {type(part).__name__} that may mix tokens in its own way"
-            )
+            return Unsupported("unknown_part", f"{where} is a {kind.__name__} that may mix tokens in its own way")
         for hook in (*part._forward_pre_hooks.values(), *part._forward_hooks.values()):
             if getattr(hook, "__module__", None) != _RECORDERS:
-                raise Unsupported("hooks", f"{path or 'the module'} has a forward hook that may change its output")
+                return Unsupported("hooks", f"{where} has a forward hook that may change its output")
+    return None

@@ -45,8 +45,9 @@ def _attention(
             *_ATTENTION_FUNCTIONS,
             *_CACHES,
         ),
-        lambda call: attention.counts(call, read(call)),
-        lambda call: tokens.attention(call, read(call), memory),
+        attention.counts,
+        functools.partial(tokens.attention, memory_name=memory),
+        read,
     )
 
 

@@ -6,6 +6,7 @@ constants of the call, not tokens.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torchscan
@@ -20,16 +21,19 @@ ASSUMPTIONS = (
     "parameters and inputs are generic and finite, without accidental cancellation or underflow",
 )
 EXCLUSION = "the smallest finite number of a floating-point mask excludes, as the library means it"
+ALL, PREFIX = torchscan.Relation("all"), torchscan.Relation("prefix")
 _PAST = Unsupported("past_tokens", "the output also depends on tokens of earlier calls, which only the cache holds")
 
 
+@functools.lru_cache(maxsize=4096)
 def _dependencies(
-    length: int, *sources: torchscan.Source, masked: bool = False, axis: int = 1
+    length: int, *sources: tuple[tuple[str, ...], int, torchscan.Relation], masked: bool = False
 ) -> torchscan.TokenDependencies:
+    """Return the relation of an output of some tokens to sources of (arguments, length, relation), tokens on axis 1."""
     return torchscan.TokenDependencies(
         status="complete",
-        sources=sources,
-        output=torchscan.Output(axis, length),
+        sources=tuple(torchscan.Source(names, 1, source_length, found) for names, source_length, found in sources),
+        output=torchscan.Output(1, length),
         assumptions=(*ASSUMPTIONS, EXCLUSION) if masked else ASSUMPTIONS,
     ).canonical()
 
@@ -46,7 +50,7 @@ def attention(call: torchscan.ModuleCall, facts: Facts, memory_name: str) -> tor
         Unsupported: a mask outside the relation model, or tokens that only a cache holds.
 
     """
-    name = implementation(call.module)
+    name = implementation(call, call.module)
     target = token_features(facts.queries)[1]
     source = source_length(call, facts, name)
     if facts.memory is None and source != target:
@@ -56,11 +60,10 @@ def attention(call: torchscan.ModuleCall, facts: Facts, memory_name: str) -> tor
             "cached_memory", "whether keys come from this call or from the cache is not known; pass use_cache=False"
         )
     causal = _causal(call, call.module, facts.mask, name, target, source)
-    kind = torchscan.Relation("prefix" if causal else "all")
+    kind = PREFIX if causal else ALL
     masked = facts.mask is not None
     if facts.memory is None:
-        own = torchscan.Source(("hidden_states",), 1, target, kind)
-        return _dependencies(target, own, masked=masked)
+        return _dependencies(target, (("hidden_states",), target, kind), masked=masked)
     # A softmax over one key is constant: the queries affect nothing, in the first causal row too.
     if source == 1:
         query = torchscan.Relation("none")
@@ -70,11 +73,11 @@ def attention(call: torchscan.ModuleCall, facts: Facts, memory_name: str) -> tor
         both = query.union(kind, target, source)
         if both is None:
             raise Unsupported("irregular_union", "queries and keys together have no relation of the known kinds")
-        return _dependencies(target, torchscan.Source(("hidden_states", memory_name), 1, target, both), masked=masked)
+        return _dependencies(target, (("hidden_states", memory_name), target, both), masked=masked)
     return _dependencies(
         target,
-        torchscan.Source(("hidden_states",), 1, target, query),
-        torchscan.Source((memory_name,), 1, int(facts.memory.shape[1]), kind),
+        (("hidden_states",), target, query),
+        ((memory_name,), int(facts.memory.shape[1]), kind),
         masked=masked,
     )
 
@@ -108,18 +111,18 @@ def layer(call: torchscan.ModuleCall, attention_path: str) -> torchscan.TokenDep
         raise Unsupported("width_one_norm", "a norm of one feature is constant")
     if argument(call, "encoder_hidden_states") is not None:
         raise Unsupported("cross_attention_layer", "a layer with cross-attention has no relation here; its parts do")
-    require_known(call.module)
+    require_known(call)
     module: Any = call.module
     for part in attention_path.split("."):
         module = getattr(module, part)
-    name = implementation(module)
+    name = implementation(call, module)
     cache = argument(call, "cache", "past_key_values")
     if cache is not None and cached_length(cache, module.layer_idx, length, cross=False) != length:
         raise Unsupported(_PAST.reason, _PAST.message)
     mask = argument(call, "attention_mask")
     causal = _causal(call, module, mask, name, length, length)
-    kind = torchscan.Relation("prefix" if causal else "all")
-    return _dependencies(length, torchscan.Source(("hidden_states",), 1, length, kind), masked=mask is not None)
+    kind = PREFIX if causal else ALL
+    return _dependencies(length, (("hidden_states",), length, kind), masked=mask is not None)
 
 
 def model(call: torchscan.ModuleCall, *, causal: bool, output: str) -> torchscan.TokenDependencies:
@@ -135,8 +138,8 @@ def model(call: torchscan.ModuleCall, *, causal: bool, output: str) -> torchscan
 
     """
     config: Any = call.module.config
-    require_known(call.module)
-    implementation(call.module)
+    require_known(call)
+    implementation(call, call.module)
     if config.hidden_size == 1:
         raise Unsupported("width_one_norm", "a norm of one feature is constant")
     if causal and not getattr(config, "is_causal", True):
@@ -165,8 +168,8 @@ def model(call: torchscan.ModuleCall, *, causal: bool, output: str) -> torchscan
         _require_no_padding(call, mask)
     if (kinds := argument(call, "token_type_ids")) is not None and kinds is not tokens:
         names.append("token_type_ids")
-    kind = torchscan.Relation("prefix" if causal else "all")
-    return _dependencies(length, *(torchscan.Source((name,), 1, length, kind) for name in names))
+    kind = PREFIX if causal else ALL
+    return _dependencies(length, *(((name,), length, kind) for name in names))
 
 
 def _window(config: Any) -> int | None:
