@@ -1,18 +1,23 @@
 """`execution="fake"`: the model's own code runs, its arithmetic does not.
 
-The model and its arguments stay the objects they are. An operator that touches a parameter, or anything computed from
-one, runs on the meta device, where it has shapes and no values; what the caller passed or the model made from plain
-numbers (masks, positions, token ids) keeps its values, so masks can still be inspected and branches on them taken.
+Meta tensors stand in for parameters, buffers and arguments while the model runs. An operator that touches one, or anything
+computed from one, runs on the meta device, where it has shapes and no values; what the caller passed or the model made
+from plain numbers (masks, positions, token ids) keeps its values, so masks can still be inspected and branches on them
+taken.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakIdKeyDictionary
 
 from torchscan.contract.errors import FakeExecutionError
 from torchscan.engine.tree import ModuleTree, own_tensors
@@ -38,6 +43,10 @@ class _NoMeta(Exception):
 class FakeExecutor:
     """Runs operators without computing them.
 
+    A tensor has values when it is real and nothing unknown was written into it, or when it is on the meta device and
+    was made from such tensors: then a small real twin is kept beside it, so that a mask made for the device of the
+    activations can still be read.
+
     Args:
         tree: the model, whose parameters and buffers have no readable values in this run.
 
@@ -45,18 +54,83 @@ class FakeExecutor:
 
     def __init__(self, tree: ModuleTree) -> None:
         self._unreadable: dict[int, Any] = {}  # storages, held so that an address is not used twice
+        self._twins: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._meta: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._outputs: dict[Any, Any] = {}
         self._plans: dict[Any, tuple[bool, tuple[int, ...], bool, str]] = {}
+        self._tree = tree
         for module in tree.modules:
             for registry in ("_parameters", "_buffers"):
                 for tensor in own_tensors(module, registry):
                     if not is_lazy(tensor):
                         self._hide(tensor)
 
+    @contextlib.contextmanager
+    def stand_ins(self) -> Iterator[None]:
+        """Register meta tensors in place of parameters and buffers, as long as the model runs.
+
+        PyTorch's composite functions compare devices before they dispatch; a model whose activations are on the meta
+        device must find its parameters there too.
+        """
+        replaced: list[tuple[Any, Any, Any]] = []
+        try:
+            for module in self._tree.modules:
+                if isinstance(module, torch.jit.ScriptModule):
+                    continue  # out of reach, and unreadable anyway
+                for registry in (module._parameters, module._buffers):
+                    for name, tensor in registry.items():
+                        self._replace(registry, name, tensor, replaced)
+                # Recurrent layers keep a second list of their weights.
+                flat = module.__dict__.get("_flat_weights")
+                if isinstance(flat, list):
+                    for index, tensor in enumerate(flat):
+                        self._replace(flat, index, tensor, replaced)
+            yield
+        finally:
+            for registry, name, tensor in replaced:
+                registry[name] = tensor
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the call's arguments with a meta tensor in place of each tensor; small ones keep their values."""
+        seen: dict[int, torch.Tensor] = {}
+
+        def stand_in(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or value.is_meta or value.is_nested:
+                return value
+            if value.layout is not torch.strided or type(value) not in (torch.Tensor, nn.Parameter):
+                return value
+            if (meta := seen.get(id(value))) is None:  # one object stays one object
+                meta = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+                meta.requires_grad_(value.requires_grad)
+                seen[id(value)] = meta
+                if value.numel() <= _KEEP:
+                    self._twins[meta] = value.detach()
+            return meta
+
+        return tree_map(stand_in, args), tree_map(stand_in, kwargs)
+
+    def _replace(self, registry: Any, name: Any, tensor: Any, replaced: list[tuple[Any, Any, Any]]) -> None:
+        if not isinstance(tensor, torch.Tensor) or tensor.is_meta or is_lazy(tensor):
+            return
+        known = self._meta.get(id(tensor))
+        if known is None:
+            try:
+                meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+            except (RuntimeError, NotImplementedError):
+                return  # sparse and opaque tensors stay, unreadable
+            if isinstance(tensor, nn.Parameter):
+                meta = nn.Parameter(meta, requires_grad=tensor.requires_grad)
+            known = self._meta[id(tensor)] = (tensor, meta)
+        replaced.append((registry, name, tensor))
+        registry[name] = known[1]
+
     def readable(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return `tensor` when its values are those of a real run."""
-        return None if tensor.is_meta or self._hidden(tensor) else tensor
+        """Return a tensor that holds the values `tensor` has in a real run, or `None`."""
+        if tensor.is_meta:
+            tensor = self._twins.get(tensor)
+            if tensor is None:
+                return None
+        return None if self._hidden(tensor) else tensor
 
     def _hide(self, tensor: torch.Tensor) -> None:
         try:
@@ -95,24 +169,18 @@ class FakeExecutor:
             _collect(tuple(kwargs.values()), tensors)
         if not tensors:
             return self._make(func, args, kwargs)
-        valueless = False
-        elements = 0
-        for tensor in tensors:
-            if tensor.is_meta or self._hidden(tensor):
-                valueless = True
-                break
-            elements += tensor.numel() if not tensor.is_nested else 0
-        if view:  # a view reads no element; where there are values it keeps them
+        valued, any_meta = self._look(tensors, reads=name in _READS_VALUES)
+        if valued:
+            return self._compute(func, view, writes, args, kwargs, any_meta)
+        if view:  # a view reads no element
             return func(*args, **kwargs)
-        if not valueless and (elements <= _KEEP or name in _READS_VALUES):
-            return func(*args, **self._placed(kwargs))
         if name in _READS_VALUES:
             raise _needs_values(name)
         try:
             meta_args = tuple([self._to_meta(arg) for arg in args])
             meta_kwargs = {key: self._to_meta(value) for key, value in kwargs.items()} if kwargs else {}
         except _NoMeta:
-            if any(tensor.is_meta for tensor in tensors):
+            if any_meta:
                 raise FakeExecutionError(
                     f"execution='fake' cannot run {name} at {_user_line()}: it mixes nested or sparse tensors with "
                     "tensors that have no values. Use execution='real' for this model."
@@ -126,28 +194,83 @@ class FakeExecutor:
             return self._cached(func, name, meta_args, meta_kwargs)
         return self._infer(func, name, meta_args, meta_kwargs)
 
-    def _placed(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Keep values where they are: a copy to the meta device would lose them."""
+    def _look(self, tensors: list[torch.Tensor], *, reads: bool) -> tuple[bool, bool]:
+        """Return whether the operator can be computed from small known values, and whether one is on meta."""
+        elements = 0
+        any_meta = False
+        for tensor in tensors:
+            if tensor.is_meta:
+                any_meta = True
+                if self.readable(tensor) is None:
+                    return False, True
+            elif self._hidden(tensor):
+                return False, any_meta or any(other.is_meta for other in tensors)
+            if not tensor.is_nested:
+                elements += tensor.numel()
+        return elements <= _KEEP or (reads and not any_meta), any_meta
+
+    def _compute(
+        self, func: Any, view: bool, writes: tuple[int, ...], args: tuple[Any, ...], kwargs: Any, any_meta: bool
+    ) -> Any:
+        """Run an operator on known values; a result that belongs on the meta device goes there, with its twin."""
         device = kwargs.get("device")
-        if device is not None and torch.device(device).type == "meta":
-            return {key: value for key, value in kwargs.items() if key != "device"}
-        return kwargs
+        to_meta = device is not None and torch.device(device).type == "meta"
+        if not any_meta and not to_meta:
+            return func(*args, **kwargs)
+        if device is not None:
+            kwargs = {**kwargs, "device": torch.device("cpu")} if to_meta or any_meta else kwargs
+        out = func(*self._twin_of(args), **{key: self._twin_of(value) for key, value in kwargs.items()})
+        for position in writes:
+            if position < len(args) and isinstance(args[position], torch.Tensor):
+                return args[position]  # written through its twin
+        if view:
+            # The views must alias their own bases, on both sides.
+            meta = func(*args, **kwargs)
+            self._pair(meta, out)
+            return meta
+        return self._to_meta_with_twin(out)
+
+    def _twin_of(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._twins[value] if value.is_meta else value
+        if type(value) in (list, tuple):
+            return type(value)([self._twin_of(item) for item in value])
+        return value
+
+    def _pair(self, meta: Any, real: Any) -> None:
+        if isinstance(meta, torch.Tensor):
+            if meta.is_meta:
+                self._twins[meta] = real
+        elif isinstance(meta, (list, tuple)):
+            for left, right in zip(meta, real, strict=True):
+                self._pair(left, right)
+
+    def _to_meta_with_twin(self, out: Any) -> Any:
+        if isinstance(out, torch.Tensor):
+            if out.layout is not torch.strided or out.is_nested:
+                return out
+            meta = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=_META)
+            self._twins[meta] = out
+            return meta
+        if isinstance(out, (list, tuple)):
+            return type(out)([self._to_meta_with_twin(item) for item in out])
+        return out
 
     def _make(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator without tensor arguments: small results get values, wherever they were asked for."""
+        """Run an operator without tensor arguments: small results have values, wherever they were asked for."""
         device = kwargs.get("device")
         meta = device is not None and torch.device(device).type == "meta"
-        sizes = [value for value in args if isinstance(value, (list, tuple))]
         count = 1
-        for size in sizes[0] if sizes else ():
+        sizes = next((value for value in args if isinstance(value, (list, tuple))), ())
+        for size in sizes:
             if type(size) is int:
                 count *= size
-        if "arange" in str(func) and args:
+        if "arange" in str(func):
             count = max([int(abs(value)) for value in args if isinstance(value, (int, float))], default=1)
         if count > _KEEP:
             return func(*args, **{**kwargs, "device": _META}) if "device" in kwargs else func(*args, **kwargs)
         if meta:
-            kwargs = {**kwargs, "device": torch.device("cpu")}
+            return self._to_meta_with_twin(func(*args, **{**kwargs, "device": torch.device("cpu")}))
         return func(*args, **kwargs)
 
     def _to_meta(self, value: Any) -> Any:
@@ -174,8 +297,10 @@ class FakeExecutor:
         for position in writes:
             if position < len(args) and isinstance(args[position], torch.Tensor):
                 target = args[position]
-                if not target.is_meta:
-                    self._hide(target)  # its values are no longer those of a real run
+                # What was written is unknown: the values there, and in every view of them, are no longer to be read.
+                known = self._twins.get(target) if target.is_meta else target
+                if known is not None:
+                    self._hide(known)
                 if out is meta_args[position]:
                     out = target
         return out

@@ -179,6 +179,9 @@ class Scanner:
                 stack.enter_context(evaluation(tree))
                 hooks.listen(observer)
                 stack.callback(hooks.unlisten, observer)
+                if executor is not None:
+                    stack.enter_context(executor.stand_ins())
+                    call_args, call_kwargs = executor.arguments(call_args, call_kwargs)
                 if watched:
                     stack.enter_context(OperatorMode(observer, book, guard, executor, counting=counting))
                 module(*call_args, **call_kwargs)
