@@ -122,13 +122,13 @@ class CallTree:
         return tuple(parents)
 
     def _by_path(self, row: LayerRecord, latest: Mapping[str, int], parents: Sequence[int]) -> int:
-        path = row.path
-        if not path:
-            return 0 if parents else -1  # a root that calls itself stays one tree
-        parent = -1
+        if not parents:
+            return -1
+        path, parent = row.path, -1
         while path and parent < 0:
             path = path.rpartition(".")[0]
             parent = latest.get(path, -1)
+        parent = max(parent, 0)  # whatever has no module above it, and a root that calls itself: one tree
         for owner in (row.metric_owners or {}).values():
             found = self.row_of.get((owner.path, owner.call_index), -1)
             if not 0 <= found < len(parents):
@@ -176,8 +176,10 @@ class CallTree:
             if not isinstance(mine, _Nothing):
                 totals[index] = total_of([mine, *inside])
             else:
-                # Reports of TorchScan 0.2.0 say nothing about a call that failed: unknown work, not none.
-                totals[index] = total_of(inside) if self.children[index] else Unavailable("no_estimate")
+                # Reports of TorchScan 0.2.0 say nothing about a call that failed: unknown work, not none. Later ones
+                # say so, and a call without a word and without calls inside was seen to do nothing.
+                silent = not self.children[index] and self.report.context.execution is None
+                totals[index] = Unavailable("no_estimate") if silent else total_of(inside)
         return Sizes(own, tuple(totals), self._shares(totals))
 
     def _own(self, row: LayerRecord, metric: str) -> Standing:
@@ -206,21 +208,24 @@ class CallTree:
         self, whole: MetricState | Covered, children: Sequence[int], totals: Sequence[MetricState | Covered]
     ) -> Mapping[int, float]:
         covered = [child for child in children if isinstance(totals[child], Covered)]
-        unknown = [child for child in children if _is_unknown(totals[child])]
         known = [child for child in children if _known(totals[child]) > 0]
-        everything = _known(whole)
+        strips = [child for child in children if _is_unknown(totals[child])]
+        if known or strips:
+            # Covered from elsewhere, beside calls that are not: the width is not theirs to divide.
+            strips, covered = [*strips, *covered], []
+        # A row inside an owner has no number of its own to divide, whatever a child says.
+        everything = _known(whole) or sum(_known(totals[child]) for child in known)
         parts: dict[int, float] = {}
-        if unknown:
+        if strips:
             # With nothing known beside them the unknown calls have the whole width to themselves.
-            part = min(UNKNOWN_SHARE, _UNKNOWN_LIMIT / len(unknown)) if everything > 0 else 1 / len(unknown)
-            parts.update(dict.fromkeys(unknown, part))
+            part = min(UNKNOWN_SHARE, _UNKNOWN_LIMIT / len(strips)) if everything > 0 else 1 / len(strips)
+            parts.update(dict.fromkeys(strips, part))
         left = 1.0 - sum(parts.values())
         for child in known:
             parts[child] = left * (_known(totals[child]) / everything)
-        left -= sum(parts[child] for child in known)
         calls = sum(self.calls[child] for child in covered)
         for child in covered:
-            parts[child] = max(left, 0.0) * self.calls[child] / calls
+            parts[child] = left * self.calls[child] / calls
         return parts
 
 

@@ -113,6 +113,10 @@ class Chart {
       height: this.element.clientHeight,
     };
     Plotly.react(this.element, [trace], layout, { displayModeBar: false, showTips: false });
+    // Paper is narrower than the screen: with a view box the style sheet can scale the drawing.
+    const { width, height } = layout;
+    this.element.querySelectorAll("svg.main-svg").forEach((svg) => svg.setAttribute("viewBox", `0 0 ${width} ${height}`));
+    this.element.style.setProperty("--ratio", String(width / height));
     if (!this.drawn) {
       this.drawn = true;
       // Zooming is this page's: plotly's own would animate and know nothing of runs.
