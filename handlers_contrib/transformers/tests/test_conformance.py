@@ -10,9 +10,8 @@ import functools
 import pytest
 import torch
 from hf_models import BATCH, build, inputs
-from torchscan_transformers.plugin import entries
+from torchscan_transformers.plugin import entries, torchscan_register_handlers
 
-from torchscan import HandlerRegistration
 from torchscan.testing import Sample, check_pack_import, conformance_cases
 
 RUNS = {
@@ -71,6 +70,9 @@ def norm_terms(call):
     return 2 * call.output.numel() if type(call.module).__name__.endswith(("RMSNorm", "T5LayerNorm")) else 0
 
 
+OFFERS = {offer.target: offer for offer in torchscan_register_handlers()}
+
+
 def checks(entry):
     """Return all checks, or one where the same function already answers for another class of the same code."""
     same = "mistral" in entry.target or "qwen2" in entry.target or entry.target.startswith("transformers.activations:")
@@ -81,7 +83,7 @@ CASES = [
     case
     for entry in entries()
     for case in conformance_cases(
-        HandlerRegistration(entry.target.replace(":", "."), entry),
+        OFFERS[entry.target.replace(":", ".")],
         [sample(entry.target)],
         checks=checks(entry),
         oracle=norm_terms,

@@ -151,6 +151,17 @@ def test_resampled_positions():
     assert counts(found["embeddings"]) == (192 * 31 + 208, 192 * 16, 64 + 192 + 3 * 208)
 
 
+def test_the_method_names_the_formula():
+    found = rows(build("llama"), **inputs("llama"))
+    assert found["model.layers.0.self_attn"]["metrics"]["macs"]["method"] == (
+        "plugin:transformers:torchscan_transformers.attention.counts"
+    )
+    assert found["model.layers.0.mlp"]["metrics"]["macs"]["method"] == (
+        "plugin:transformers:torchscan_transformers.bodies.gated"
+    )
+    assert found["model.layers.0.mlp"]["handlers"]["macs"] == "transformers"
+
+
 def test_spatial_scalars_are_not_applicable():
     row = rows(build("llama"), **inputs("llama"))["model.layers.0.self_attn"]
     for name in ("receptive_field", "effective_stride", "effective_padding"):

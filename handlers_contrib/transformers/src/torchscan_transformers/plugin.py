@@ -176,4 +176,4 @@ def relied_on() -> frozenset[str]:
 def torchscan_register_handlers() -> Iterator[torchscan.HandlerRegistration]:
     """Offer handlers for the models of transformers, by name."""
     for entry in entries():
-        yield torchscan.HandlerRegistration(entry.target.replace(":", "."), entry)
+        yield torchscan.HandlerRegistration(entry.target.replace(":", "."), entry.handler())
