@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from core.report_builder import bound, known, layer, report, reports, unknown
 from hypothesis import HealthCheck, given, settings
 
+from core.report_builder import bound, known, layer, report, reports, unknown
 from torchscan.contract.states import Complete, Partial, Unavailable
 from torchscan.report.plot import METRICS, CallTree, Covered
 from torchscan.report.schema import MetricOwner, ParameterCount, Report

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from core.report_builder import layer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.report_builder import layer
 from torchscan.contract.tokens import Output, Relation, Source, TokenDependencies
 from torchscan.report.token_pictures import CELLS, picture, token_cards
-
 
 
 @st.composite
@@ -33,9 +32,7 @@ def test_every_cell_says_whether_all_some_or_none_of_its_pairs_are_related(case)
     for y, row in enumerate(drawn.rows):
         for x, mark in enumerate(row):
             block = [
-                pair
-                for line in matrix[y * height : (y + 1) * height]
-                for pair in line[x * width : (x + 1) * width]
+                pair for line in matrix[y * height : (y + 1) * height] for pair in line[x * width : (x + 1) * width]
             ]
             assert mark == ("#" if all(block) else "+" if any(block) else "."), (y, x)
 
