@@ -1,4 +1,4 @@
-"""The commands that run a model: `scan`, `causal`, `sweep`. Imports torch only inside a command."""
+"""The commands that run a model: `scan` and `causal`. Imports torch only inside a command."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import click
 from torchscan.contract.errors import IncompleteAnalysisError, TorchScanError
 from torchscan.target import TargetError, build, load
 
-__all__ = ["causal", "scan", "sweep"]
+__all__ = ["causal", "scan"]
 
 
-class Sizes(click.ParamType):
+class Sizes(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """`2,64,512`."""
 
     name = "sizes"
@@ -39,10 +39,13 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add TARGET and how its inputs are made."""
     for decorate in (
         click.option("--traceback", is_flag=True, help="Show the whole traceback when the model raises."),
-        click.option("--no-plugin", "disabled", multiple=True, metavar="NAME", help="Leave an installed plugin out."),
         click.option("--dtype", default=None, metavar="NAME", help="Type of generated inputs, such as float32, int64."),
         click.option(
-            "--input", "inputs", multiple=True, type=Sizes(), metavar="SIZES",
+            "--input",
+            "inputs",
+            multiple=True,
+            type=Sizes(),
+            metavar="SIZES",
             help="Generate a positional input of these sizes, batch included: 2,64,512. May be repeated.",
         ),
         click.argument("target"),
@@ -51,7 +54,9 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def prepared(target: str, inputs: tuple[tuple[int, ...], ...], dtype: str | None) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def prepared(
+    target: str, inputs: tuple[tuple[int, ...], ...], dtype: str | None
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return (module, args, kwargs) of a target, with generated inputs where sizes were given."""
     try:
         module, args, kwargs = build(load(target), target)
@@ -114,17 +119,24 @@ class _Progress:
 
 @click.command()
 @target_options
+@click.option("--no-plugin", "disabled", multiple=True, metavar="NAME", help="Leave an installed plugin out.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Store the report; - is standard output.")
 @click.option("--mode", type=click.Choice(["full", "structure"]), default="full", show_default=True)
 @click.option("--strict", is_flag=True, help="Exit with 1 when a requested metric is incomplete.")
 @click.option("--depth", type=click.IntRange(0), default=None, help="Show the tree down to this depth.")
 @click.option(
-    "--functional", type=click.Choice(["audit", "estimate", "skip"]), default="audit", show_default=True,
+    "--functional",
+    type=click.Choice(["audit", "estimate", "skip"]),
+    default="audit",
+    show_default=True,
     help="What happens to arithmetic in a composite's own body.",
 )
 @click.option("--metrics", default=None, metavar="NAMES", help="Compute these metrics alone: macs,dmas.")
 @click.option(
-    "--execution", type=click.Choice(["real", "fake"]), default="real", show_default=True,
+    "--execution",
+    type=click.Choice(["real", "fake"]),
+    default="real",
+    show_default=True,
     help="fake runs the model's code without computing anything.",
 )
 @click.option("--exact", is_flag=True, help="Show whole numbers instead of SI units.")
@@ -184,3 +196,35 @@ def scan(
                 raise click.UsageError(f"cannot write {json_file}: {error.strerror or error}") from error
         print_summary(report, depth=depth, exact=exact)
     sys.exit(status)
+
+
+@click.command()
+@target_options
+@click.option("--argument", default=None, metavar="NAME", help="Which input holds the tokens: a name or a position.")
+@click.option("--axis", type=int, default=1, show_default=True, help="The token axis of that input.")
+@click.option("--output", default=None, metavar="NAME", help="Which output to look at, where there are several.")
+@click.option("--output-axis", type=int, default=None, help="The token axis of the output; that of the input if unset.")
+@click.option("--offset", type=int, default=0, show_default=True, help="How far ahead an output may look.")
+@click.option("--draws", type=click.IntRange(1), default=3, show_default=True, help="How many random inputs to try.")
+@click.option("--vocabulary", type=click.IntRange(2), default=None, help="Number of token ids to replace ids by.")
+@click.option("--training", is_flag=True, help="Look at the model in training mode.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def causal(
+    target: str,
+    inputs: tuple[tuple[int, ...], ...],
+    dtype: str | None,
+    traceback: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Check that no output position of TARGET depends on a later input token.
+
+    Exit codes: 0 when it is causal; 1 when it is not; 2 for a usage error or a model that raises.
+    """
+    from torchscan.engine.causality import causality_command
+
+    module, args, kwargs = prepared(target, inputs, dtype)
+    with sentences(traceback):
+        code, text = causality_command(module, args, kwargs, as_json=as_json, **options)
+    click.echo(text)
+    sys.exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import OrderedDict, namedtuple
@@ -160,11 +161,7 @@ def snapshot(module: nn.Module) -> dict[str, Any]:
 def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
     state = left.pop("state"), right.pop("state")
     rng = left.pop("rng"), right.pop("rng")
-    return (
-        left == right
-        and torch.equal(*rng)
-        and all(torch.equal(state[0][name], state[1][name]) for name in state[0])
-    )
+    return left == right and torch.equal(*rng) and all(torch.equal(state[0][name], state[1][name]) for name in state[0])
 
 
 @pytest.mark.parametrize("armed", [False, True])
@@ -174,7 +171,7 @@ def test_everything_is_as_it_was(armed, options):
     module.norm.eval()  # a mixed pattern of flags
     before = snapshot(module)
     if armed:
-        with pytest.raises(ValueError, match="^fuse$"):
+        with pytest.raises(ValueError, match=r"^fuse$"):
             scan(module, (2,), **options)
     else:
         scan(module, (2,), **options)
@@ -252,10 +249,8 @@ class Catching(nn.Module):
         self.good = nn.Linear(2, 2, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        try:
+        with contextlib.suppress(ValueError):
             x = self.bad(x)
-        except ValueError:
-            pass
         return self.good(x)
 
 
@@ -428,3 +423,9 @@ def test_compiled_and_scripted_models_run():
     scripted = scan(torch.jit.trace(module, x), args=(x,))
     assert scripted.totals.macs.status != "complete"
     assert scan(torch.jit.trace(module, x), args=(x,), functional="estimate").totals.macs.value == 24
+
+
+def test_an_empty_container_is_no_work():
+    report = scan(nn.Sequential(nn.Sequential(), nn.Linear(2, 2)), (2,))
+    assert report.totals.macs.value == 4
+    assert report.diagnostics == ()

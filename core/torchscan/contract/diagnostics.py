@@ -29,7 +29,7 @@ CODES: Final = {
     "module_forward_error": "a submodule raised and the model caught it",
     "handler_conflict": "two packs claim one class, or two distributions one name",
     "plugin_load_error": "a plugin failed to import, failed in a hook, or implements an unknown hook",
-    "plugin_contract_mismatch": "a plugin was written for another contract, or requires another torchscan",
+    "plugin_contract_mismatch": "a plugin was written for another contract, or requires another version of a library",
 }
 
 

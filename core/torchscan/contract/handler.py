@@ -54,7 +54,7 @@ class ModuleEstimates(Mapping[str, Any]):
     receptive_field: Estimate | _Unset = UNSET
     effective_stride: Estimate | _Unset = UNSET
     effective_padding: Estimate | _Unset = UNSET
-    token_dependencies: TokenDependencies | None | _Unset = UNSET
+    token_dependencies: TokenDependencies | _Unset | None = UNSET
 
     def __getitem__(self, name: str) -> Any:
         if name not in _FIELDS or getattr(self, name) is UNSET:
@@ -103,6 +103,7 @@ class ModuleHandler:
     subtree_metrics: frozenset[str] = attrs.field(default=(), converter=_metric_set)
 
     def __call__(self, call: ModuleCall) -> Estimates:
+        """Estimate one call."""
         return self.estimate(call)
 
 

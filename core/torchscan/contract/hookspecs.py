@@ -3,6 +3,10 @@
 A plugin is a module (or object) with functions of these names, each marked with `torchscan.hookimpl`, declared under
 the entry-point group `torchscan`. An implementation may leave out arguments it does not need; it may not ask for
 others.
+
+A plugin that fails in a registering hook is set aside as a whole, with a diagnostic that names its distribution and
+the cause; one that fails while it listens is told nothing more. Neither ends a scan nor changes what other plugins
+offer, and `strict=True` turns both into an error.
 """
 
 from __future__ import annotations
@@ -63,6 +67,13 @@ def torchscan_register_operator_formulas() -> Iterable[OperatorFormula]:  # type
     Returns:
         One `OperatorFormula` per operator packet.
 
+    Example:
+        ```python
+        @torchscan.hookimpl
+        def torchscan_register_operator_formulas():
+            yield torchscan.OperatorFormula("mylib.scale", "arithmetic", flops=scale_flops)
+        ```
+
     """
 
 
@@ -71,7 +82,14 @@ def torchscan_register_report_formats() -> Iterable[ReportFormat]:  # type: igno
     """Offer named report formats. Must not import torch: stored reports are rendered without it.
 
     Returns:
-        One `ReportFormat` per format name.
+        One `ReportFormat` per format name. A name that is taken keeps its first owner, and the report says so.
+
+    Example:
+        ```python
+        @torchscan.hookimpl
+        def torchscan_register_report_formats():
+            yield torchscan.ReportFormat("wiki", "torchscan_mylib.wiki:render", (".wiki",))
+        ```
 
     """
 
@@ -87,6 +105,13 @@ def torchscan_call_estimated(call: ModuleCall, layer: LayerRecord) -> None:
         call: the live call; treat it as read-only and keep no reference.
         layer: its record so far.
 
+    Example:
+        ```python
+        @torchscan.hookimpl
+        def torchscan_call_estimated(layer):
+            print(layer.path, layer.metrics.get("macs"))
+        ```
+
     """
 
 
@@ -96,5 +121,12 @@ def torchscan_report_ready(report: Report) -> None:
 
     Args:
         report: the typed report that the caller is about to get.
+
+    Example:
+        ```python
+        @torchscan.hookimpl
+        def torchscan_report_ready(report):
+            database.save(report.to_dict())
+        ```
 
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
@@ -61,13 +62,16 @@ def checked_number(value: object) -> Number:
     elif isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"expected a real number that is no bool, got {type(value).__name__}")
     elif isinstance(value, numbers.Integral):
-        number = int(value)
+        number = operator.index(value)
     else:
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise ValueError("expected a number that a float can hold, or an integer") from None
         if not math.isfinite(number):
             raise ValueError(f"expected a finite number, got {number}")
         if number.is_integer():
-            number = int(value)
+            number = int(value)  # type: ignore[call-overload]
     if number < 0:
         raise ValueError(f"expected a non-negative number, got {number}")
     return number

@@ -1,9 +1,9 @@
 """`execution="fake"`: the model's own code runs, its arithmetic does not.
 
-Meta tensors stand in for parameters, buffers and arguments while the model runs. An operator that touches one, or anything
-computed from one, runs on the meta device, where it has shapes and no values; what the caller passed or the model made
-from plain numbers (masks, positions, token ids) keeps its values, so masks can still be inspected and branches on them
-taken.
+Meta tensors stand in for parameters, buffers and arguments while the model runs. An operator that touches one, or
+anything computed from one, runs on the meta device, where it has shapes and no values; what the caller passed or the
+model made from plain numbers (masks, positions, token ids) keeps its values, so masks can still be inspected and
+branches on them taken.
 """
 
 from __future__ import annotations
@@ -28,11 +28,20 @@ __all__ = ["FakeExecutor"]
 _KEEP: Final = 1 << 20
 _META: Final = torch.device("meta")
 _READS_VALUES: Final = frozenset(
-    f"aten.{name}"
-    for name in (
-        "_local_scalar_dense item is_nonzero nonzero unique _unique _unique2 unique_dim unique_consecutive "
-        "masked_select bincount equal"
-    ).split()
+    (
+        "aten._local_scalar_dense",
+        "aten.item",
+        "aten.is_nonzero",
+        "aten.nonzero",
+        "aten.unique",
+        "aten._unique",
+        "aten._unique2",
+        "aten.unique_dim",
+        "aten.unique_consecutive",
+        "aten.masked_select",
+        "aten.bincount",
+        "aten.equal",
+    )
 )
 
 

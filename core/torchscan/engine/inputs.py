@@ -38,7 +38,9 @@ def call_arguments(
         raise TypeError(f"kwargs must be a mapping of keyword arguments, got {type(kwargs).__name__}")
     if input_shape is None:
         if dtype is not None or device is not None:
-            raise ValueError("dtype= and device= apply to generated inputs only; pass input_shape=, or cast args yourself")
+            raise ValueError(
+                "dtype= and device= apply to generated inputs only; pass input_shape=, or cast args yourself"
+            )
         return tuple(args), dict(kwargs or {}), False
     if args or kwargs:
         raise ValueError("input_shape= generates the inputs; it cannot be combined with args= or kwargs=")
@@ -60,6 +62,7 @@ def _shapes(input_shape: InputShape) -> list[tuple[int, ...]]:
     if isinstance(input_shape, str) or not isinstance(input_shape, Sequence):
         raise TypeError(f"input_shape must be a sequence of sizes, or a list of them, got {input_shape!r}")
     nested = len(input_shape) > 0 and all(isinstance(size, Sequence) for size in input_shape)
+    shapes: list[tuple[Any, ...]]
     shapes = [tuple(shape) for shape in input_shape] if nested else [tuple(input_shape)]  # type: ignore[arg-type]
     for shape in shapes:
         for size in shape:
@@ -79,9 +82,7 @@ def _default(module: nn.Module) -> torch.Tensor:
     return torch.empty(0, dtype=torch.float32, device="cpu" if first is None else first.device)
 
 
-def _dtypes(
-    module: nn.Module, dtype: torch.dtype | Iterable[torch.dtype] | None, count: int
-) -> list[torch.dtype]:
+def _dtypes(module: nn.Module, dtype: torch.dtype | Iterable[torch.dtype] | None, count: int) -> list[torch.dtype]:
     if dtype is None:
         return [_default(module).dtype] * count
     if isinstance(dtype, torch.dtype):

@@ -9,9 +9,9 @@ from typing import Any
 
 from torchscan.contract.errors import IncompleteAnalysisError
 from torchscan.engine import hooks
-from torchscan.engine.assembly import Plan, incomplete
 from torchscan.engine.observer import CallRecord, Observer
 from torchscan.engine.operators import OperatorBook, OperatorMode
+from torchscan.engine.plan import Plan, incomplete
 from torchscan.report.schema import Inputs, Report
 
 __all__ = ["Observation"]

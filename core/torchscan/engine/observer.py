@@ -50,6 +50,7 @@ class CallRecord:
         "failed",
         "has_submodules",
         "input",
+        "may_own",
         "module_type",
         "operators",
         "output",
@@ -72,6 +73,7 @@ class CallRecord:
         self.covered = covered  # metrics that an ancestor surely owns
         self.covered_by_caller = 0
         self.silenced = False  # the caller answers for every count
+        self.may_own = 0  # metrics that its first handler owns whatever it answers
         self.owned = 0  # metrics that this call's handlers own for the subtree
         self.owned_by_caller = 0
         self.owners: list[CallRecord | None] | None = None
@@ -219,6 +221,7 @@ class Observer:
             parent = stack[-1]
             parent.children += 1
             owned, by_caller = self._static.get(parent.module_type) or self._statically_owned(parent.module_type)
+            parent.may_own = owned
             record = CallRecord(place, parent, parent.covered | owned)
             by_caller |= parent.covered_by_caller
             if by_caller:
@@ -238,9 +241,8 @@ class Observer:
         if self.suspended:
             return
         stack = self.stack
-        if not stack or stack[-1].place.module is not module:
-            if not self._unwind(module):
-                return
+        if (not stack or stack[-1].place.module is not module) and not self._unwind(module):
+            return
         record = stack.pop()
         record.failed = False
         record.module_type = type(module)

@@ -26,7 +26,7 @@ def not_requested() -> OperatorReport:
     )
 
 
-def operator_report(records: Iterable[CallRecord], root: nn.Module, *, full: bool = True) -> OperatorReport:
+def operator_report(records: Iterable[CallRecord], root: nn.Module) -> OperatorReport:
     """Return the view of observed calls, summed per module path and operator."""
     name = type(root).__name__
     return tally_report(

@@ -100,7 +100,8 @@ def checked_mapping(custom_mapping: Mapping[Any, Any] | None) -> dict[Any, FlopF
     for key, formula in custom_mapping.items():
         if not isinstance(key, torch._ops.OpOverloadPacket):
             raise TypeError(
-                f"custom_mapping key {key!r} must be an operator packet such as torch.ops.aten.mm, not an overload or name"
+                f"custom_mapping key {key!r} must be an operator packet such as torch.ops.aten.mm, "
+                "not an overload or a name"
             )
         if not callable(formula):
             raise TypeError(f"custom_mapping[{key}] must be a callable, got {type(formula).__name__}")
@@ -155,7 +156,16 @@ class OperatorBook:
             writes = (3, 4)  # update the running statistics although their schema does not say so
         decompose = flops is None and formula is None and kind != "ignored" and func._can_decompose()
         return OperatorInfo(
-            name, func._overloadname, kind, reason, flops, formula, known_gap, writes, decompose, forbidden=name in _SIZE_QUERIES
+            name,
+            func._overloadname,
+            kind,
+            reason,
+            flops,
+            formula,
+            known_gap,
+            writes,
+            decompose,
+            forbidden=name in _SIZE_QUERIES,
         )
 
     def _classify(
@@ -175,7 +185,9 @@ class OperatorBook:
         # Nothing is known of it: it may hide a contraction, so it makes every count incomplete.
         return "contraction", None
 
-    def cost(self, info: OperatorInfo, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperatorCost:
+    def cost(
+        self, info: OperatorInfo, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> OperatorCost:
         """Return the cost of this call, from the cache when its signature was seen before."""
         key: tuple[Any, ...] | None
         try:
@@ -219,12 +231,23 @@ class OperatorBook:
 
 
 _SIZE_QUERIES = frozenset(
-    f"aten.{name}"
-    for name in (
-        "sym_is_contiguous is_contiguous is_strides_like_format is_non_overlapping_and_dense size sym_size stride "
-        "sym_stride storage_offset sym_storage_offset numel sym_numel dim"
-    ).split()
-) | {"prim.layout"}
+    (
+        "aten.sym_is_contiguous",
+        "aten.is_contiguous",
+        "aten.is_strides_like_format",
+        "aten.is_non_overlapping_and_dense",
+        "aten.size",
+        "aten.sym_size",
+        "aten.stride",
+        "aten.sym_stride",
+        "aten.storage_offset",
+        "aten.sym_storage_offset",
+        "aten.numel",
+        "aten.sym_numel",
+        "aten.dim",
+        "prim.layout",
+    )
+)
 
 
 def _holds_tensor(kind: Any) -> bool:
@@ -325,11 +348,11 @@ class OperatorMode(TorchDispatchMode):
 
     def __enter__(self) -> OperatorMode:
         _flags.enter()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]
         _flags.leave()
 
     def __init__(
@@ -341,7 +364,7 @@ class OperatorMode(TorchDispatchMode):
         *,
         counting: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._sink = sink
         self._book = book
         self._guard = guard

@@ -37,9 +37,9 @@ class _Extents:
         if storage not in self._extents and whole.nbytes() == count * size:
             self._extents[storage] = [(0, count * size)]  # the usual case: a storage of its own
             return count
-        start = tensor.storage_offset() * size
+        start = int(tensor.storage_offset()) * size
         # Shared pieces may overlap in part (one flat buffer, many views), so extents are merged, not matched.
-        span = (1 + sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True))) * size
+        span = (1 + sum((n - 1) * abs(int(s)) for n, s in zip(tensor.shape, tensor.stride(), strict=True))) * size
         found = self._extents.setdefault(storage, [])
         if not found:
             found.append((start, start + span))
@@ -93,9 +93,8 @@ def count_stored(
     idle: dict[str, list[ModulePlace]] = {}
     ran: list[tuple[CallRecord, ModulePlace]] = []
     for place in places:
-        record = first.get(place.path)
-        if record is not None:
-            ran.append((record, place))
+        if (runner := first.get(place.path)) is not None:
+            ran.append((runner, place))
             continue
         path = place.path
         while path and path not in first:
@@ -106,11 +105,10 @@ def count_stored(
     for record, place in ran:
         rows[record] = _count(sums, seen, [place])
     for path, missed in idle.items():
-        record = first.get(path)
         own, buffers = _count(sums, seen, missed)
-        if record is not None:
-            mine, held = rows[record]
-            rows[record] = (
+        if (runner := first.get(path)) is not None:
+            mine, held = rows[runner]
+            rows[runner] = (
                 ParameterCount(
                     mine.trainable + own.trainable, mine.frozen + own.frozen, mine.bytes + own.bytes, mine.shared
                 ),
@@ -123,9 +121,7 @@ _NO_PARAMETERS = ParameterCount()
 _NO_BUFFERS = BufferCount()
 
 
-def _count(
-    sums: StoredTensors, seen: _Extents, places: Iterable[ModulePlace]
-) -> tuple[ParameterCount, BufferCount]:
+def _count(sums: StoredTensors, seen: _Extents, places: Iterable[ModulePlace]) -> tuple[ParameterCount, BufferCount]:
     trainable = frozen = size = elements = buffer_size = 0
     shared = buffer_shared = False
     for place in places:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -15,11 +15,13 @@ from torchscan.contract.errors import IncompleteAnalysisError
 from torchscan.contract.handler import HandlerRegistration
 from torchscan.contract.states import METRICS
 from torchscan.engine import hooks
-from torchscan.engine.assembly import Assembly, Plan, incomplete
+from torchscan.engine.assembly import assemble
 from torchscan.engine.inputs import InputShape, call_arguments
 from torchscan.engine.observation import Observation
 from torchscan.engine.observer import CallRecord, Observer
 from torchscan.engine.operators import OperatorBook, OperatorMode, checked_mapping
+from torchscan.engine.plan import Plan, incomplete
+from torchscan.engine.rows import Rows
 from torchscan.engine.state import TensorGuard, evaluation, exclusive, force_eager, random_state
 from torchscan.engine.tree import ModuleTree
 from torchscan.engine.values import describe
@@ -185,7 +187,7 @@ class Scanner:
                 if watched:
                     stack.enter_context(OperatorMode(observer, book, guard, executor, counting=counting))
                 module(*call_args, **call_kwargs)
-        report = self._assembly(observer, plan, training_before, inputs, resolver).report()
+        report = self._assemble(observer, plan, training_before, inputs, resolver)
         host.report_ready(report)
         if strict and (why := incomplete(report, plan)):
             raise IncompleteAnalysisError(f"the analysis is incomplete: {why}", report)
@@ -234,7 +236,7 @@ class Scanner:
         training = module.training
 
         def build(seen: Observer, inputs: Inputs) -> Report:
-            report = self._assembly(seen, plan, training, inputs, resolver, execution_mode="observed").report()
+            report = self._assemble(seen, plan, training, inputs, resolver, execution_mode="observed")
             self._host.report_ready(report)
             return report
 
@@ -266,7 +268,7 @@ class Scanner:
             resolver = _resolvers[self._host] = Resolver((), self._host.handlers)
         return resolver
 
-    def _assembly(
+    def _assemble(
         self,
         observer: Observer,
         plan: Plan,
@@ -274,9 +276,9 @@ class Scanner:
         inputs: Inputs,
         resolver: Resolver,
         execution_mode: str = "evaluation_no_grad",
-    ) -> Assembly:
+    ) -> Report:
         host = self._host
-        return Assembly(
+        return assemble(
             observer,
             plan,
             training_before=training_before,
@@ -292,9 +294,8 @@ class Scanner:
             return None
 
         def streamed(call: ModuleCall, record: CallRecord) -> None:
-            from torchscan.engine.assembly import single_layer
-
-            host.call_estimated(call, single_layer(record, plan))
+            # A row by itself: what its ancestors own and what its body did is decided when they have finished.
+            host.call_estimated(call, Rows(plan).row(record))
 
         return streamed
 
@@ -309,12 +310,30 @@ def crawl_module(module: nn.Module, input_shape: InputShape | None = None, **opt
     return _installed().scan(module, input_shape, **options).to_dict()
 
 
-def summary(module: nn.Module, input_shape: InputShape | None = None, **options: Any) -> dict[str, Any]:
-    """Scan one call, print the table, and return what `crawl_module` returns."""
+def summary(
+    module: nn.Module,
+    input_shape: InputShape | None = None,
+    *,
+    depth: int | None = None,
+    columns: Sequence[str] | None = None,
+    exact: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Scan one call, print the table, and return what `crawl_module` returns.
+
+    Args:
+        module: the model.
+        input_shape: as in `Scanner.scan`.
+        depth: show calls down to this depth; those below are summed up.
+        columns: which columns to show, in order.
+        exact: numbers in full instead of SI units.
+        options: every other argument of `Scanner.scan`.
+
+    """
     from torchscan.report.text import print_summary
 
     report = _installed().scan(module, input_shape, **options)
-    print_summary(report)
+    print_summary(report, depth=depth, columns=columns, exact=exact)
     return report.to_dict()
 
 

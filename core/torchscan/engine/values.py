@@ -48,9 +48,7 @@ def describe(value: Any, depth: int = 0) -> Value:
         items = tuple([describe(item, depth + 1) for item in value])
         return SequenceValue(items, "tuple" if isinstance(value, tuple) else "list")
     if isinstance(value, Mapping) and (len(value) or not dataclasses.is_dataclass(value)):
-        return MappingValue(
-            type(value).__name__, tuple([_item(key, item, depth) for key, item in value.items()])
-        )
+        return MappingValue(type(value).__name__, tuple([_item(key, item, depth) for key, item in value.items()]))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return MappingValue(
             type(value).__name__,

@@ -30,7 +30,7 @@ def qualified_name(value: object) -> str:
         value = value.func
     if not hasattr(value, "__qualname__"):
         value = type(value)
-    return f"{getattr(value, '__module__', '?')}.{value.__qualname__}"  # type: ignore[attr-defined]
+    return f"{getattr(value, '__module__', '?')}.{value.__qualname__}"
 
 
 @attrs.frozen(eq=False)

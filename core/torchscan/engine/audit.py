@@ -1,0 +1,139 @@
+"""The audit of a module's own body: arithmetic that no handler accounts for is never silently free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+
+from torchscan.contract.diagnostics import Diagnostic
+from torchscan.contract.operators import OPERATOR_KINDS
+from torchscan.contract.states import Complete, MetricState, Partial
+from torchscan.engine.hidden import hidden_sums
+from torchscan.engine.observer import CallRecord
+from torchscan.engine.operators import OperatorCost
+from torchscan.engine.plan import Plan
+
+__all__ = ["Audit", "is_leaf"]
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+_INTEGER_CONTRACTION: Final = frozenset({"macs", "dmas"})
+
+
+def is_leaf(record: CallRecord) -> bool:
+    """Say whether a call stands for itself: it has no children, and its module is made for more than holding some."""
+    return not record.children and not record.has_submodules and not _is_pure_container(record.module_type)
+
+
+def _is_pure_container(kind: type) -> bool:
+    return getattr(kind, "forward", None) is torch.nn.Sequential.forward
+
+
+def _affected(cost: OperatorCost) -> frozenset[str]:
+    """Return the metrics that this operator is work for."""
+    affected = OPERATOR_KINDS[cost.info.kind]
+    if cost.floating or not affected:
+        return affected
+    # Integer arithmetic is no FLOP and index work is no data movement; an integer contraction still has its terms.
+    return _INTEGER_CONTRACTION if cost.info.kind == "contraction" else _NOTHING
+
+
+class Audit:
+    """Decides the counts of bodies that no handler supplied, and keeps what to report about them.
+
+    Args:
+        plan: what the scan was asked to do.
+
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._hidden: dict[CallRecord, frozenset[OperatorCost]] = {}
+        self._alarms: dict[tuple[str, str], tuple[dict[Any, int], set[str]]] = {}
+        self._unseen: dict[str, str] = {}
+
+    def body(self, record: CallRecord, metric: str) -> MetricState | None:
+        """Return the state of a body's own work, or `None` where there was none.
+
+        Args:
+            record: a call whose metric no handler supplied.
+            metric: one of the counts.
+
+        """
+        if self._plan.functional == "estimate":
+            return self._estimate(record, metric)
+        if not self._plan.audits:
+            if _is_pure_container(record.module_type):
+                return None
+            self._unseen.setdefault(record.place.path, record.module_type.__name__)
+            return Partial(0, "the body was not observed")
+        found = False
+        for cost, count in record.operators.items():
+            if metric in _affected(cost) or self._hides(record, cost, metric):
+                self._alarm(record, cost, count, metric)
+                found = True
+        return Partial(0, "the body's own work is not accounted for") if found else None
+
+    def _estimate(self, record: CallRecord, metric: str) -> MetricState | None:
+        known = 0
+        complete = True
+        worked = is_leaf(record)
+        for cost, count in record.operators.items():
+            hides = self._hides(record, cost, metric)
+            if not hides and metric not in _affected(cost):
+                continue
+            worked = True
+            # The terms of a sum of products are those of another operator's products: no formula of its own knows.
+            value = None if hides else cost.estimate().get(metric)
+            if value is None:
+                complete = False
+                self._alarm(record, cost, count, metric)
+            else:
+                known += value * count
+        if not worked:
+            return None
+        return Complete(known) if complete else Partial(known, "an operator has no formula")
+
+    def _hides(self, record: CallRecord, cost: OperatorCost, metric: str) -> bool:
+        if metric != "macs":
+            return False
+        found = self._hidden.get(record)
+        if found is None:
+            found = self._hidden[record] = hidden_sums(record.operators)
+        return cost in found
+
+    def _alarm(self, record: CallRecord, cost: OperatorCost, count: int, metric: str) -> None:
+        counts, metrics = self._alarms.setdefault((record.place.path, cost.info.name), ({}, set()))
+        counts[record, cost] = count
+        metrics.add(metric)
+
+    def diagnostics(self) -> Iterable[Diagnostic]:
+        """Yield one diagnostic per operator and path, and one per body that was not observed."""
+        estimating = self._plan.functional == "estimate"
+        missing = "has no operator formula for" if estimating else "is not accounted for by any handler in"
+        remedy = (
+            "Register an operator formula or a handler for the module."
+            if estimating
+            else "Scan with functional='estimate' to count it, or register a handler for the module."
+        )
+        for (path, operator), (counts, metrics) in self._alarms.items():
+            names = [name for name in ("macs", "module_flops", "dmas") if name in metrics]
+            calls = sum(counts.values())
+            yield Diagnostic(
+                "unattributed_operator",
+                f"{path or 'the model'}: {operator} ran {calls} time(s) in the module's own body and {missing} "
+                f"{', '.join(names)}. {remedy}",
+                metric=names[0],
+                path=path,
+                operator=operator,
+                calls=calls,
+                reason=",".join(names),
+            )
+        for path, kind in self._unseen.items():
+            yield Diagnostic(
+                "unaudited_module",
+                f"{path or 'the model'}: the body of {kind} was not observed (functional='skip'), so its own work is "
+                "unknown. Scan with functional='audit'.",
+                path=path,
+            )
