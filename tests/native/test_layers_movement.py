@@ -220,6 +220,9 @@ def test_a_reflection_may_read_what_the_other_side_crops():
     assert counts(nn.ReflectionPad1d((-1, 2)), x) == (0, 0, 7)
     assert nn.ReflectionPad1d((2, -1))(x).tolist() == [[3, 2, 1, 2]]
     assert counts(nn.ReflectionPad1d((2, -1)), x) == (0, 0, 7)
+    # the first two are read, 2 written
+    assert nn.ReflectionPad1d((1, -2))(x).tolist() == [[2, 1]]
+    assert counts(nn.ReflectionPad1d((1, -2)), x) == (0, 0, 4)
     # a copy of the edge or of the other end never reads it: 2 read, 4 written
     assert counts(nn.ReplicationPad1d((-1, 2)), x) == (0, 0, 6)
     assert counts(nn.CircularPad1d((-1, 2)), x) == (0, 0, 6)
