@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Environment", "build_wheel", "clean_environment", "write_wheel"]
+__all__ = ["CONSTRAINTS", "ROOT", "Environment", "build_wheel", "clean_environment", "write_wheel"]
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"

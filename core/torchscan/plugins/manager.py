@@ -223,7 +223,7 @@ class PluginHost:
         try:
             slot.plugin = get()
             if (twin := next((s for s in self._slots if s is not slot and s.plugin is slot.plugin), None)) is not None:
-                raise PluginProblem(f"it is the same plugin as {twin.info.label}", reason="name_clash")
+                raise PluginProblem(f"it is the same plugin as {twin.info.label}", reason="same_plugin")
             slot.manager = connect(slot.plugin, slot.info.name)
         except PluginProblem as problem:
             self._set_aside(slot, problem)

@@ -11,10 +11,37 @@ if TYPE_CHECKING:
     from torchscan.contract.operators import OperatorFormula
     from torchscan.report.formats import ReportFormat
 
-__all__ = ["GROUP", "OfferedFormat", "OfferedFormula", "OfferedHandler", "PluginInfo"]
+__all__ = ["GROUP", "REASONS", "OfferedFormat", "OfferedFormula", "OfferedHandler", "PluginInfo"]
 
 #: The entry-point group, and the name of the project for pluggy.
 GROUP = "torchscan"
+
+
+#: Why a plugin or an offer was set aside: the `reason` of its diagnostic, the code, and what it means.
+REASONS = {
+    "module_missing": ("plugin_load_error", "the entry point names a module or an attribute that does not exist"),
+    "dependency_missing": ("plugin_load_error", "the module was found, but something it imports is not installed"),
+    "import_error": ("plugin_load_error", "importing the module raised"),
+    "unreadable_metadata": ("plugin_load_error", "the distribution's entry points cannot be read"),
+    "unknown_hook": ("plugin_load_error", "it implements a hook that does not exist; the message names the nearest"),
+    "unknown_argument": ("plugin_load_error", "its implementation asks for an argument that the hook does not give"),
+    "unmarked_hook": ("plugin_load_error", "a function has the name of a hook, but not its marker"),
+    "invalid_hook": ("plugin_load_error", "pluggy refuses its implementation of a hook"),
+    "hook_error": ("plugin_load_error", "its implementation of a hook raised, also midway through its offers"),
+    "invalid_offer": ("plugin_load_error", "a registering hook returned something that is no registration"),
+    "same_plugin": ("plugin_load_error", "two entry points name one plugin; the first is used"),
+    "unmet_requirement": (
+        "plugin_contract_mismatch",
+        "its distribution requires another version of torchscan, or of an installed library",
+    ),
+    "newer_contract": (
+        "plugin_contract_mismatch",
+        "some of its handlers are for a newer CONTRACT_VERSION; only those are left out",
+    ),
+    "plugin_name": ("handler_conflict", "two distributions declare one plugin name; the first by name is used"),
+    "format_name": ("handler_conflict", "two plugins offer one report format; the first is used"),
+    "same_class": ("handler_conflict", "two packs claim the class of a module that ran; the first by name is used"),
+}
 
 
 @attrs.frozen
