@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,7 @@ from torch.nn import functional as F
 
 import torchscan
 from native.operator_log import TABLE, one
+from torchscan import OperatorCall, TensorSpec
 
 ones = torch.ones
 
@@ -95,8 +99,6 @@ def test_lstm_in_two_directions_and_layers():
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_fused_recurrent_operator_of_cuda(bidirectional):
-    from torchscan import OperatorCall, TensorSpec
-
     def spec(*shape):
         return TensorSpec(shape, torch.float32)
 
@@ -112,14 +114,22 @@ def test_the_fused_recurrent_operator_of_cuda(bidirectional):
     assert found == {"module_flops": 1152 * directions, "macs": 320 * directions, "dmas": 776 * directions}
 
 
-def test_a_packed_sequence_is_refused():
+def test_a_packed_sequence_counts_what_really_ran():
     lstm = nn.LSTM(3, 2)
     packed = nn.utils.rnn.pack_padded_sequence(ones(4, 2, 3), torch.tensor([4, 2]))
     found = torchscan.measure_flops(lambda: lstm(packed))
-    codes = {d["code"] for d in found["diagnostics"]}
-    assert found["total"]["status"] == "complete" or codes <= {"unsupported_operator_formula", "uncounted_operator"}
-    if "aten.mkldnn_rnn_layer" in found["by_operator"]:
-        pytest.fail("a packed sequence has no dense count")
+    # 6 tokens and no padding: 4*2 gate values of 3 and of 2 terms each
+    assert found["by_operator"]["aten.addmm"] == 6 * 8 * 2 * 3 + 6 * 8 * 2 * 2
+
+
+def test_a_packed_sequence_in_a_fused_operator_is_refused():
+    lstm = nn.LSTM(3, 2)
+    call = one(lambda: lstm(ones(4, 2, 3)), "mkldnn_rnn_layer").call
+    estimate = TABLE[call.name].estimate
+    assert estimate is not None
+    packed = (*call.args[:8], (2, 2, 1, 1), *call.args[9:])
+    with pytest.raises(ValueError, match="packed"):
+        estimate(OperatorCall(call.name, call.overload, packed, call.kwargs, call.output))
 
 
 def test_the_gap_of_pytorchs_attention_formula_stays_open():
@@ -235,3 +245,14 @@ def test_a_fused_sgd_step():
     assert torchscan.measure_flops(optimizer.step)["by_operator"]["aten._fused_sgd_"] == 5 * 2
     # afterwards the velocity is scaled and added to
     assert torchscan.measure_flops(optimizer.step)["by_operator"]["aten._fused_sgd_"] == 5 * 4
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "operator-view.md"
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL))
+def test_the_pages_examples_print_what_they_say(block, capsys):
+    exec(compile(block, PAGE.name, "exec"), {})
+    expected = re.findall(r"^ *print\(.*\)  # (.*)$", block, re.MULTILINE)
+    assert expected
+    assert capsys.readouterr().out.splitlines() == expected
