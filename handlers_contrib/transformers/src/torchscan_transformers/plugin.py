@@ -156,8 +156,16 @@ def _vit() -> Iterator[Guarded]:
 
 
 def _activations() -> Iterator[Guarded]:
+    home = "transformers.activations"
+    # these call a function that they chose when they were made
+    chosen = {
+        "GELUActivation": ("__init__", "_gelu_python"),
+        "GELUTanh": ("__init__", "_gelu_tanh_python"),
+        "MishActivation": ("__init__",),
+    }
     for name in bodies.ACTIVATIONS:
-        yield _body(f"transformers.activations:{name}", bodies.activation)
+        functions = [f"{home}:{name}.{function}" for function in chosen.get(name, ())]
+        yield _body(f"{home}:{name}", bodies.activation, *functions)
 
 
 @functools.cache
