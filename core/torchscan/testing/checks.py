@@ -415,7 +415,7 @@ def _one_each(call: ModuleCall) -> dict[str, int]:
     return dict.fromkeys(COUNT_METRICS, 1)
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []

@@ -71,7 +71,7 @@ _OPAQUE: Final = (
 )  # fmt: skip
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.depth = 0
