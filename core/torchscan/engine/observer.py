@@ -34,6 +34,9 @@ TOKENS: Final = BITS["token_dependencies"]
 COUNTS: Final = BITS["module_flops"] | BITS["macs"] | BITS["dmas"]
 _SPATIAL: Final = BITS["receptive_field"] | BITS["effective_stride"] | BITS["effective_padding"]
 _DisableTorchDispatch: Final = torch._C._DisableTorchDispatch
+_NO_CHAIN: Final = dict.fromkeys(
+    ("receptive_field", "effective_stride", "effective_padding"), Unavailable("not_a_chain", expected=True)
+)
 _FAILED: Final = Failed()
 _NO_INPUT: Final = CallInput()
 
@@ -98,7 +101,7 @@ class Chain:
     docs/derivations/spatial.md.
     """
 
-    __slots__ = ("broken", "first", "last", "padding", "receptive_field", "stride")
+    __slots__ = ("broken", "first", "last", "padding", "receptive_field", "spatial", "stride")
 
     def __init__(self) -> None:
         self.first: Any = None
@@ -107,6 +110,7 @@ class Chain:
         self.stride: float = 1
         self.padding: float = 0
         self.broken = False
+        self.spatial = False  # a child has a geometry
 
     def link(self, args: tuple[Any, ...], output: Any, states: Mapping[str, Any]) -> None:
         """Add one child call."""
@@ -200,7 +204,8 @@ class Observer:
 
     def current_operators(self) -> dict[OperatorCost, int] | None:
         """Return the tally of the innermost running call."""
-        return self.stack[-1].operators if self.stack else None
+        stack = self.stack
+        return stack[-1].operators if stack and not self.suspended else None
 
     # -- hooks ---------------------------------------------------------------------------------------------------
 
@@ -391,15 +396,20 @@ class Observer:
         states = record.states
         if chain is not None:
             record.chain = None
-            if "receptive_field" not in states and chain.ends(args, output, record.operators):
-                states["receptive_field"] = chain.receptive_field
-                states["effective_stride"] = chain.stride
-                states["effective_padding"] = chain.padding
+            if "receptive_field" not in states:
+                if chain.ends(args, output, record.operators):
+                    states["receptive_field"] = chain.receptive_field
+                    states["effective_stride"] = chain.stride
+                    states["effective_padding"] = chain.padding
+                elif chain.spatial:  # paths that join may differ in geometry; no one number describes them
+                    states.update(_NO_CHAIN)
         parent = record.parent
         if parent is not None:
             chain = parent.chain
             if chain is None:
                 chain = parent.chain = Chain()
+            field = states.get("receptive_field")
+            chain.spatial |= type(field) is int or field is _NO_CHAIN["receptive_field"]
             if not chain.broken:
                 chain.link(args, output, states)
 

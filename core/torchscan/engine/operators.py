@@ -40,6 +40,9 @@ class OperatorInfo:
     writes: tuple[int, ...]  # positions of arguments written in place
     decompose: bool
     free: OperatorCost | None = None  # the one cost of an operator that is no work and has no formula
+    func: Any = None
+    run: Any = None  # calls it with the least ceremony
+    special: bool = False  # needs more than running and counting
     forbidden: bool = False  # size queries of foreign tensor classes: answered by the tensor itself
 
 
@@ -70,8 +73,6 @@ class OperatorCost:
 
 class OperatorSink(Protocol):
     """Where the mode puts what it saw."""
-
-    suspended: bool
 
     def current_operators(self) -> dict[OperatorCost, int] | None:
         """Return the tally of the innermost running call, or `None` when nothing of ours is running."""
@@ -115,7 +116,7 @@ class OperatorBook:
     def __init__(self, offered: Iterable[OfferedFormula] = (), custom_mapping: Mapping[Any, Any] | None = None) -> None:
         self._custom = checked_mapping(custom_mapping)
         self._offered = {offer.formula.operator: offer.formula for offer in reversed(tuple(offered))}
-        self._infos: dict[Any, OperatorInfo] = {}
+        self.infos: dict[int, OperatorInfo] = {}
         self._costs: dict[Any, OperatorCost] = {}
 
     @property
@@ -125,11 +126,15 @@ class OperatorBook:
 
     def info(self, func: Any) -> OperatorInfo:
         """Return what is known of `func`, an overload or a higher-order operator."""
-        info = self._infos.get(func)
+        info = self.infos.get(id(func))
         if info is None:
-            info = self._infos[func] = self._describe(func)
+            info = self._describe(func)
+            info.func = func
+            info.run = func._op if type(func) is torch._ops.OpOverload else func
+            info.special = info.forbidden or info.decompose or bool(info.writes)
             if info.kind == "ignored" and info.flops is None:
                 info.free = OperatorCost(info)
+            self.infos[id(func)] = info
         return info
 
     def _describe(self, func: Any) -> OperatorInfo:
@@ -185,17 +190,15 @@ class OperatorBook:
         # Nothing is known of it: it may hide a contraction, so it makes every count incomplete.
         return "contraction", None
 
-    def cost(
-        self, info: OperatorInfo, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> OperatorCost:
+    def cost(self, info: OperatorInfo, args: tuple[Any, ...], kwargs: dict[str, Any] | None, out: Any) -> OperatorCost:
         """Return the cost of this call, from the cache when its signature was seen before."""
         key: tuple[Any, ...] | None
         try:
             # The usual arguments inline: this runs for every operator.
-            parts: list[Any] = [func]
+            parts: list[Any] = [id(info)]
             for value in args:
                 if isinstance(value, torch.Tensor):
-                    parts += (value.shape, value.dtype)
+                    parts += (value.shape, value.dtype, value.layout)
                 elif isinstance(value, (list, tuple)):
                     parts.append(_signature(value))
                 else:
@@ -207,7 +210,7 @@ class OperatorBook:
         except Exception:  # nested tensors name no shape
             key, found = None, None
         if found is None:
-            found = self._measure(info, args, kwargs, out)
+            found = self._measure(info, args, kwargs or {}, out)
             if key is not None:
                 self._costs[key] = found
         return found
@@ -219,6 +222,10 @@ class OperatorBook:
                 info.name, info.overload, _specs(args), {k: _specs(v) for k, v in kwargs.items()}, _specs(out)
             )
             cost.floating = _floating(cost.call)
+        except _SparseOperand as error:
+            # Formulas describe dense tensors; a dense figure would be neither the count nor a lower bound.
+            cost.failure = str(error)
+            return cost
         except Exception as error:
             cost.failure = f"{type(error).__name__}: {error}"
         if info.flops is not None:
@@ -258,8 +265,7 @@ def _signature(values: Any) -> tuple[Any, ...]:
     parts: list[Any] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            parts.append(value.shape)
-            parts.append(value.dtype)
+            parts += (value.shape, value.dtype, value.layout)
         elif isinstance(value, (list, tuple)):
             parts.append(_signature(value))
         else:
@@ -267,8 +273,14 @@ def _signature(values: Any) -> tuple[Any, ...]:
     return tuple(parts)
 
 
+class _SparseOperand(ValueError):
+    """An operand whose elements are not all there."""
+
+
 def _specs(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided and not value.is_nested:
+            raise _SparseOperand(f"a tensor of layout {value.layout}")
         shape = tuple(value.shape)
         if not all(type(size) is int for size in shape):
             raise ValueError("a tensor without one plain shape")
@@ -365,20 +377,42 @@ class OperatorMode(TorchDispatchMode):
         counting: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._sink = sink
+        self._current = sink.current_operators
         self._book = book
+        self._known = book.infos
         self._guard = guard
         self._execute = execute
         self._counting = counting
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        sink = self._sink
-        tally = None if sink.suspended else sink.current_operators()
-        book = self._book
+        tally = self._current()
         if tally is None:
-            return func(*args, **kwargs) if self._execute is None else self._execute(func, args, kwargs)
-        info = book._infos.get(func) or book.info(func)
+            return self._run(func, args, kwargs)
+        # Keyed by identity: an overload lives as long as the process, and its own hash is Python code.
+        info = self._known.get(id(func)) or self._book.info(func)
+        if info.special:
+            return self._run_special(info, func, args, kwargs, tally)
+        if self._execute is not None:
+            out = self._execute(func, args, kwargs or {})
+        elif kwargs:
+            out = info.run(*args, **kwargs)
+        else:
+            out = info.run(*args)
+        if self._counting:
+            cost = info.free or self._book.cost(info, args, kwargs, out)
+            tally[cost] = tally.get(cost, 0) + 1
+        return out
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self._execute is not None:
+            return self._execute(func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+    def _run_special(
+        self, info: OperatorInfo, func: Any, args: Any, kwargs: Any, tally: dict[OperatorCost, int]
+    ) -> Any:
+        """Run an operator that is answered elsewhere, taken apart, or writes in place."""
+        kwargs = kwargs or {}
         if info.forbidden:
             return NotImplemented
         if info.decompose and self._counting:
@@ -386,13 +420,12 @@ class OperatorMode(TorchDispatchMode):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if info.writes and self._guard is not None:
+        if self._guard is not None:
             for position in info.writes:
                 if position < len(args) and isinstance(args[position], torch.Tensor):
                     self._guard.before_write(args[position])
-        out = func(*args, **kwargs) if self._execute is None else self._execute(func, args, kwargs)
-        if not self._counting:
-            return out
-        cost = info.free or book.cost(info, func, args, kwargs, out)
-        tally[cost] = tally.get(cost, 0) + 1
+        out = self._run(func, args, kwargs)
+        if self._counting:
+            cost = info.free or self._book.cost(info, args, kwargs, out)
+            tally[cost] = tally.get(cost, 0) + 1
         return out

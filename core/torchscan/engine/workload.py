@@ -19,7 +19,6 @@ class _Tallies:
     """Operators per dotted module name; those outside every module have the empty name."""
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        self.suspended = False
         self.by_name: dict[str, dict[OperatorCost, int]] = {"": {}}
         self._names: dict[int, str] = {}
         self._keep = modules
