@@ -270,3 +270,43 @@ def test_registrations_of_two_scanners_do_not_meet():
 
     assert Scanner([Pack()]).scan(Leaf(), (1,)).totals.macs.value == 5
     assert Scanner().scan(Leaf(), (1,)).totals.macs.status == "unavailable"
+
+
+@pytest.mark.parametrize(
+    "module", [nn.Linear(4, 4, bias=False), Body(lambda y: y), nn.Sequential(nn.Linear(4, 4, bias=False))]
+)
+def test_what_a_pre_hook_computes_is_not_explained_by_the_modules_handler(module):
+    x = torch.ones(3, 4)
+    handle = module.register_forward_pre_hook(lambda module, args: (args[0] @ torch.ones(4, 4),))
+    try:
+        audited = scan(module, args=(x,))
+        assert (audited.totals.macs.status, audited.totals.macs.known_value) == ("partial", 48)
+        assert ("", "aten.mm") in operators(audited)
+        # the hook multiplies 3 rows of 4 by a 4 x 4 matrix too
+        assert scan(module, args=(x,), functional="estimate").totals.macs.value == 96
+        assert len(module._forward_pre_hooks) == 1
+    finally:
+        handle.remove()
+    assert scan(module, args=(x,)).totals.macs.value == 48
+
+
+def test_a_pre_hook_that_only_looks_changes_nothing():
+    module = nn.Linear(4, 4)
+    module.register_forward_pre_hook(lambda module, args: None)
+    module.register_forward_pre_hook(lambda module, args: (args[0].view(3, 4),))
+    assert scan(module, args=(torch.ones(3, 4),)).totals.module_flops.status == "complete"
+
+
+def test_what_a_forward_hook_computes_belongs_to_the_caller():
+    module = nn.Sequential(nn.Linear(4, 4, bias=False))
+    module[0].register_forward_hook(lambda module, args, output: output @ torch.ones(4, 4))
+    report = scan(module, args=(torch.ones(3, 4),))
+    assert (report.totals.macs.status, report.totals.macs.known_value) == ("partial", 48)
+
+
+def test_what_a_forward_hook_of_the_root_computes_is_not_lost():
+    module = nn.Linear(4, 4, bias=False)
+    module.register_forward_hook(lambda module, args, output: output @ torch.ones(4, 4))
+    report = scan(module, args=(torch.ones(3, 4),))
+    assert (report.totals.macs.status, report.totals.macs.known_value) == ("partial", 48)
+    assert scan(module, args=(torch.ones(3, 4),), functional="estimate").totals.macs.value == 96

@@ -61,25 +61,37 @@ class Audit:
             metric: one of the counts.
 
         """
+        operators = record.operators if not record.hooked else {**record.operators, **record.hooked}
         if self._plan.functional == "estimate":
-            return self._estimate(record, metric)
+            return self._estimate(record, metric, operators, worked=is_leaf(record))
         if not self._plan.audits:
             if _is_pure_container(record.module_type):
                 return None
             self._unseen.setdefault(record.place.path, record.module_type.__name__)
             return Partial(0, "the body was not observed")
+        return self._unexplained(record, metric, operators)
+
+    def hooks(self, record: CallRecord, metric: str) -> MetricState | None:
+        """Return the state of what foreign pre-hooks did in a call that a handler explains, or `None`."""
+        assert record.hooked is not None
+        if self._plan.functional == "estimate":
+            return self._estimate(record, metric, record.hooked, worked=False)
+        return self._unexplained(record, metric, record.hooked)
+
+    def _unexplained(self, record: CallRecord, metric: str, operators: dict[OperatorCost, int]) -> MetricState | None:
         found = False
-        for cost, count in record.operators.items():
+        for cost, count in operators.items():
             if metric in _affected(cost) or self._hides(record, cost, metric):
                 self._alarm(record, cost, count, metric)
                 found = True
-        return Partial(0, "the body's own work is not accounted for") if found else None
+        return Partial(0, "work that no handler accounts for") if found else None
 
-    def _estimate(self, record: CallRecord, metric: str) -> MetricState | None:
+    def _estimate(
+        self, record: CallRecord, metric: str, operators: dict[OperatorCost, int], *, worked: bool
+    ) -> MetricState | None:
         known = 0
         complete = True
-        worked = is_leaf(record)
-        for cost, count in record.operators.items():
+        for cost, count in operators.items():
             hides = self._hides(record, cost, metric)
             if not hides and metric not in _affected(cost):
                 continue

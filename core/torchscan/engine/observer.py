@@ -21,6 +21,7 @@ from torchscan.contract.states import METRICS, Complete, Partial, Unavailable
 from torchscan.contract.tokens import TokenDependencies
 from torchscan.engine.estimates import BadResult, checked_state, checked_tokens, failure_state
 from torchscan.engine.operators import OperatorCost
+from torchscan.engine.prehooks import has_foreign_hooks, in_forward
 from torchscan.engine.tree import ModulePlace, ModuleTree
 from torchscan.engine.values import describe, describe_call
 from torchscan.plugins.resolution import Candidate, Resolver
@@ -52,6 +53,7 @@ class CallRecord:
         "covered_by_caller",
         "failed",
         "has_submodules",
+        "hooked",
         "input",
         "may_own",
         "module_type",
@@ -87,6 +89,7 @@ class CallRecord:
         self.input: CallInput = _NO_INPUT
         self.output: Value = _FAILED
         self.operators: dict[OperatorCost, int] = {}
+        self.hooked: dict[OperatorCost, int] | None = None  # what foreign pre-hooks ran, where there are some
         self.states: dict[str, Any] = {}  # int, or a state
         self.sources: dict[str, Candidate] = {}
         self.tokens: TokenDependencies | None = None
@@ -161,6 +164,8 @@ class Observer:
         requested: bits of the metrics wanted.
         call_estimated: told of every estimated call, when somebody listens.
         readable: gives a tensor whose values a handler may read.
+        progress: told the number of calls so far.
+        whole: the observer lives for one call of the root, so that all that runs belongs to it.
 
     """
 
@@ -173,6 +178,7 @@ class Observer:
         call_estimated: Callable[[ModuleCall, CallRecord], None] | None = None,
         readable: Callable[[torch.Tensor], torch.Tensor | None] | None = None,
         progress: Callable[[int], None] | None = None,
+        whole: bool = False,
     ) -> None:
         self.tree = tree
         self.records: list[CallRecord] = []
@@ -184,6 +190,8 @@ class Observer:
         self._call_estimated = call_estimated
         self._readable = readable if readable is not None else itself
         self._progress = progress
+        self._whole = whole
+        self._afterwards: dict[OperatorCost, int] | None = None
         self._places = tree.places
         self._wanted: dict[int, frozenset[str]] = {}
         self._static: dict[type, tuple[int, int]] = {}
@@ -205,7 +213,14 @@ class Observer:
     def current_operators(self) -> dict[OperatorCost, int] | None:
         """Return the tally of the innermost running call."""
         stack = self.stack
-        return stack[-1].operators if stack and not self.suspended else None
+        if self.suspended:
+            return None
+        if not stack:
+            return self._afterwards
+        record = stack[-1]
+        if record.hooked is not None and not in_forward(record.place.module):
+            return record.hooked
+        return record.operators
 
     # -- hooks ---------------------------------------------------------------------------------------------------
 
@@ -235,6 +250,8 @@ class Observer:
                 record.silenced = bool(counts) and counts & ~by_caller == 0
         else:
             record = CallRecord(place, None, 0)
+        if module._forward_pre_hooks and has_foreign_hooks(module):
+            record.hooked = {}
         place.calls += 1
         self.records.append(record)
         stack.append(record)
@@ -250,6 +267,9 @@ class Observer:
             return
         record = stack.pop()
         record.failed = False
+        if self._whole and not stack:
+            # The rest of a scanned call is the root's own forward hooks.
+            record.hooked = self._afterwards = record.hooked or {}
         record.module_type = type(module)
         if module._modules:
             record.has_submodules = any(child is not None for child in module._modules.values())

@@ -391,7 +391,7 @@ class OperatorMode(TorchDispatchMode):
         # Keyed by identity: an overload lives as long as the process, and its own hash is Python code.
         info = self._known.get(id(func)) or self._book.info(func)
         if info.special:
-            return self._run_special(info, func, args, kwargs, tally)
+            return self._run_special(info, func, types, args, kwargs, tally)
         if self._execute is not None:
             out = self._execute(func, args, kwargs or {})
         elif kwargs:
@@ -409,13 +409,14 @@ class OperatorMode(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _run_special(
-        self, info: OperatorInfo, func: Any, args: Any, kwargs: Any, tally: dict[OperatorCost, int]
+        self, info: OperatorInfo, func: Any, types: Any, args: Any, kwargs: Any, tally: dict[OperatorCost, int]
     ) -> Any:
         """Run an operator that is answered elsewhere, taken apart, or writes in place."""
         kwargs = kwargs or {}
         if info.forbidden:
-            return NotImplemented
-        if info.decompose and self._counting:
+            return self._run(func, args, kwargs)
+        # A tensor class with operators of its own, such as a jagged one, need not survive a dense decomposition.
+        if info.decompose and self._counting and all(kind.__name__ == "FakeTensor" for kind in types):
             with self:
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 
 from torchscan.contract.diagnostics import Diagnostic
-from torchscan.contract.states import COUNT_METRICS, METRICS, SPATIAL_METRICS, UNITS, Partial, Unavailable
+from torchscan.contract.states import COUNT_METRICS, METRICS, SPATIAL_METRICS, UNITS, Partial, Unavailable, add
 from torchscan.contract.tokens import TokenDependencies
 from torchscan.engine.audit import Audit, is_leaf
 from torchscan.engine.estimates import WireState
@@ -141,6 +141,9 @@ class Rows:
                         ownership[name] = result.scope
                         handlers[name] = candidate.plugin
                     metrics[name] = result
+                    if record.hooked and name in self.sums:
+                        metrics[name] = self._with_hooks(record, name, result)
+                    repeats &= not record.hooked
                     repeats &= type(value) is int or (type(value) is Unavailable and value.expected)
                 else:
                     self._unsupplied(record, name, metrics)
@@ -193,6 +196,15 @@ class Rows:
         if name in self.sums:
             self.sums[name].add(value, method)
         return MetricResult.of(value, unit=UNITS[name], scope=scope, method=method)
+
+    def _with_hooks(self, record: CallRecord, name: str, result: MetricResult) -> MetricResult:
+        """Add what foreign pre-hooks computed, which no handler explains."""
+        state = self.audit.hooks(record, name)
+        if state is None:
+            return result
+        self.sums[name].add(state, OPERATOR_METHOD)
+        method = f"{result.method} + {OPERATOR_METHOD}"
+        return MetricResult.of(add(result.state, state), unit=result.unit, scope=result.scope, method=method)
 
     def _complain(
         self, record: CallRecord, name: str, state: Partial | Unavailable, candidate: Candidate | None

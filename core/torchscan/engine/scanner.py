@@ -169,6 +169,7 @@ class Scanner:
                 readable=None if executor is None else executor.readable,
                 call_estimated=self._streamed(plan),
                 progress=progress,
+                whole=True,
             )
             counting = plan.audits or plan.operator_view
             # Without the operator mode (the cheapest scans) writes cannot be seen coming: buffers are copied ahead.
