@@ -248,6 +248,23 @@ def test_of_two_versions_left_in_one_folder_the_newer_counts(site: Site):
     assert [info.version for info in by_name(PluginHost(), "dk17")] == ["1.10"]
 
 
+def test_one_module_under_two_names_counts_once(site: Site):
+    site.module("dk22_plugin", handler_pack())
+    site.distribution("dk22", plugins={"dk22a": "dk22_plugin", "dk22b": "dk22_plugin"})
+    host = PluginHost()
+    assert [info.status for name in ("dk22a", "dk22b") for info in by_name(host, name)] == ["ok", "failed"]
+    (diagnostic,) = about(host, "dk22b")
+    assert (diagnostic.code, diagnostic.reason) == ("plugin_load_error", "same_plugin")
+    assert "'dk22a' (dk22 1.0)" in diagnostic.message
+
+
+def test_an_entry_point_that_is_none_is_reported(site: Site):
+    site.module("dk23_plugin", "PLUGIN = None\n")
+    site.distribution("dk23", plugins={"dk23": "dk23_plugin:PLUGIN"})
+    (diagnostic,) = about(PluginHost(), "dk23")
+    assert diagnostic.reason == "module_missing"
+
+
 @pytest.mark.parametrize("text", ["[torchscan]\nno equals sign\n", "[torchscan]\n= nothing\n", "[torchscan]\nx = !!\n"])
 def test_malformed_entry_points_cost_only_their_distribution(site: Site, text: str):
     site.raw_distribution("dk18-malformed", "1.0", text)

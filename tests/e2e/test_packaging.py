@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,16 @@ def test_installing_every_pack_of_the_tree_imports_none_of_their_libraries(
         assert not [d for d in diagnostics if d["code"].startswith("plugin_")]
     finally:
         environment.uninstall(*(f"torchscan-{name}" for name in packs))
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheels: dict[str, Path]):
+    with zipfile.ZipFile(wheels["torchscan"]) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    expected = set()
+    for package in (ROOT / "core" / "torchscan", ROOT / "handlers_native" / "torchscan_native"):
+        files = (file for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        expected |= {file.relative_to(package.parent).as_posix() for file in files}
+    assert inside == expected
 
 
 def test_importing_torchscan_and_asking_for_help_import_no_torch(environment: Environment):

@@ -222,6 +222,8 @@ class PluginHost:
         self._slots.append(slot)
         try:
             slot.plugin = get()
+            if slot.plugin is None:
+                raise PluginProblem(f"its entry point {slot.info.module!r} is None", reason="module_missing")
             if (twin := next((s for s in self._slots if s is not slot and s.plugin is slot.plugin), None)) is not None:
                 raise PluginProblem(f"it is the same plugin as {twin.info.label}", reason="same_plugin")
             slot.manager = connect(slot.plugin, slot.info.name)
