@@ -218,3 +218,26 @@ def test_a_handlers_own_sum_is_explained():
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.RMSNorm(4))
     # 12 squares and 12 products with the weight
     assert torchscan.scan(model, args=(x,)).totals.macs.value == 48 + 24
+
+
+# -- operands that are not dense -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_product_has_no_dense_count(layout):
+    eye = torch.eye(4).to_sparse() if layout == "coo" else torch.eye(4).to_sparse_csr()
+    dense = torch.rand(4, 3)
+    # first the dense product, so that nothing remembered of it is taken for the sparse one
+    report = estimate(Function(lambda s, d: (s.to_dense() @ d, s @ d)), eye, dense)
+    assert report.totals.macs.status == "partial"
+    assert report.totals.macs.known_value == 48
+    assert report.operator_flops.total.status == "partial"
+    assert alarms(report)["aten.mm"] == ("macs", "module_flops", "dmas")
+
+
+def test_a_nested_product_has_no_dense_count():
+    parts = [torch.rand(2, 3), torch.rand(1, 3)]
+    nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    report = estimate(Function(lambda t: F.linear(t, torch.rand(5, 3))), nested)
+    assert report.totals.macs.status != "complete"
