@@ -174,3 +174,16 @@ def test_writing_computed_values_into_a_made_tensor_takes_its_values_away():
 
     with pytest.raises(FakeExecutionError, match="test_fake"):
         scan(Writes(), args=(torch.ones(2, 2),), execution="fake")
+
+
+def test_whatever_a_model_raises_carries_a_note_about_the_fake_run():
+    def on_the_cpu_only(y):
+        if y.device.type != "cpu":
+            raise ValueError("only on the CPU")
+        return y
+
+    module = Reads(on_the_cpu_only)
+    with pytest.raises(ValueError, match="only on the CPU") as caught:
+        scan(module, args=(torch.ones(1, 2),), execution="fake")
+    assert "execution='real'" in caught.value.__notes__[0]
+    scan(module, args=(torch.ones(1, 2),))

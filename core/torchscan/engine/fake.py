@@ -22,7 +22,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 from torchscan.contract.errors import FakeExecutionError
 from torchscan.engine.tree import ModuleTree, own_tensors
 
-__all__ = ["FakeExecutor"]
+__all__ = ["NOTE", "FakeExecutor"]
+
+#: Added to whatever a model raises in a fake run: the plain call may well work.
+NOTE: Final = (
+    "This was a run with execution='fake', in which tensors are on the meta device and have no values. "
+    "If the plain call works, scan it with execution='real'."
+)
 
 #: Values are kept up to this many elements; larger tensors would cost what a fake run is meant to save.
 _KEEP: Final = 1 << 20

@@ -159,7 +159,7 @@ class Scanner:
         with exclusive(tree):
             executor = None
             if execution == "fake":
-                from torchscan.engine.fake import FakeExecutor
+                from torchscan.engine.fake import NOTE, FakeExecutor
 
                 executor = FakeExecutor(tree)
             observer = Observer(
@@ -187,7 +187,12 @@ class Scanner:
                     call_args, call_kwargs = executor.arguments(call_args, call_kwargs)
                 if watched:
                     stack.enter_context(OperatorMode(observer, book, guard, executor, counting=counting))
-                module(*call_args, **call_kwargs)
+                try:
+                    module(*call_args, **call_kwargs)
+                except Exception as error:
+                    if executor is not None:
+                        error.add_note(NOTE)
+                    raise
         report = self._assemble(observer, plan, training_before, inputs, resolver)
         host.report_ready(report)
         if strict and (why := incomplete(report, plan)):
