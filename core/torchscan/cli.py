@@ -14,7 +14,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "scan": ("torchscan.cli_scan:scan", "Scan one call of a model and print its report."),
     "causal": ("torchscan.cli_scan:causal", "Check that no output position depends on a later input token."),
-    "sweep": ("torchscan.cli_scan:sweep", "Scan a grid of configurations."),
+    "sweep": ("torchscan.cli_sweep:sweep", "Scan a grid of configurations."),
     "render": ("torchscan.cli_report:render", "Render a stored report."),
     "compare": ("torchscan.cli_report:compare", "Compare two stored reports."),
     "check": ("torchscan.cli_report:check", "Hold a stored report against budgets."),
