@@ -229,7 +229,8 @@ class Chart {
     const state = owner === undefined
       ? escaped(measuredInFull(total[row], totalNumber[row], unit))
       : `inside the estimate of ${escaped(shortened(this.model.title(owner), 60))}`;
-    return `<b>${escaped(shortened(this.model.title(row), 90))}</b><br>${escaped(shortened(this.model.type(row), 90))}<br>${state}`;
+    // No bold: plotly writes it as a style attribute, which the policy refuses.
+    return `${escaped(shortened(this.model.title(row), 90))}<br>${escaped(shortened(this.model.type(row), 90))}<br>${state}`;
   }
 
   note(zeros) {
