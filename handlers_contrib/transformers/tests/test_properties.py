@@ -85,12 +85,7 @@ HEADS = [
     ("t5", "T5Model", {}, {"decoder_input_ids": ids(3)}),
     ("t5", "T5ForQuestionAnswering", {}, {"decoder_input_ids": ids(3)}),
     ("vit", "ViTForImageClassification", {}, {}),
-    (
-        "vit",
-        "ViTForMaskedImageModeling",
-        {"encoder_stride": 4},
-        {"bool_masked_pos": torch.ones(2, 4, dtype=torch.bool)},
-    ),
+    ("vit", "ViTForMaskedImageModeling", {"encoder_stride": 4}, {}),
 ]
 
 
@@ -101,10 +96,6 @@ def test_heads(name, kind, options, extra):
     model.set_attn_implementation("eager")
     first = {"pixel_values": torch.ones(2, 3, 8, 8)} if name == "vit" else {"input_ids": ids()}
     totals = torchscan.crawl_module(model, kwargs={**first, **extra})["totals"]
-    if kind == "ViTForMaskedImageModeling":  # its loss is arithmetic that the oracle does not know
-        assert totals["macs"]["status"] == "complete"
-        assert totals["module_flops"]["status"] == "partial"
-        return
     flops, contractions, norms = observe(model, **first, **extra)
     assert (totals["macs"]["status"], totals["macs"]["value"]) == ("complete", contractions + norms)
     found = totals["module_flops"]

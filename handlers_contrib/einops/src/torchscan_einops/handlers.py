@@ -21,18 +21,19 @@ def rearrange(call: torchscan.ModuleCall) -> dict[str, Any]:
         `forward` ran.
 
     """
-    if not runs_unchanged(call.module, "Rearrange"):
+    module: Any = call.module
+    if not runs_unchanged(module, "Rearrange"):
         return {}
     tensor = _input(call)
     if (reason := unsupported_tensor(tensor)) is not None:
         return unavailable(reason)
-    lengths = tuple(call.module.axes_lengths.items())
-    return _estimates(call, _moved(call.module.pattern, lengths, tuple(tensor.shape)), lengths, tensor)
+    lengths = tuple(module.axes_lengths.items())
+    return _estimates(call, _moved(module.pattern, lengths, tuple(tensor.shape)), lengths, tensor)
 
 
 def reduce(call: torchscan.ModuleCall) -> dict[str, Any]:
     """Estimate one `Reduce`: one reduction stage, or a rearrangement where the pattern reduces no axis."""
-    module = call.module
+    module: Any = call.module
     if not runs_unchanged(module, "Reduce"):
         return {}
     tensor = _input(call)
@@ -65,7 +66,7 @@ def reduce(call: torchscan.ModuleCall) -> dict[str, Any]:
 
 def einmix(call: torchscan.ModuleCall) -> dict[str, Any]:
     """Estimate one `EinMix`, with the rearrangements before and after its product."""
-    module = call.module
+    module: Any = call.module
     if not runs_unchanged(module, "EinMix"):
         return unavailable(
             torchscan.Unavailable("replaced_forward", message="the layer's forward was replaced; describe the new one")
@@ -104,7 +105,8 @@ def _input(call: torchscan.ModuleCall) -> Any:
 def _estimates(call: torchscan.ModuleCall, counts: formulas.Counts, lengths: Lengths, tensor: Any) -> dict[str, Any]:
     estimates: dict[str, Any] = {**counts._asdict(), **SPATIAL}
     if "token_dependencies" in call.requested:
-        relation = _relation(call.module.pattern, lengths, tuple(tensor.shape))
+        module: Any = call.module
+        relation = _relation(module.pattern, lengths, tuple(tensor.shape))
         if relation is not None:
             estimates["token_dependencies"] = relation
     return estimates

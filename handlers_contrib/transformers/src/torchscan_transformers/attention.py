@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import attrs
@@ -101,13 +100,14 @@ def source_length(call: torchscan.ModuleCall, facts: Facts, name: str) -> int:
         Unsupported: the cache is of a kind whose lengths are not known here.
 
     """
-    target = facts.queries.shape[1]
+    target: int = facts.queries.shape[1]
     if facts.weights is not None:
         return int(facts.weights.shape[-1])
     new: int = target if facts.memory is None else facts.memory.shape[1]
     length: int | None = new
+    module: Any = call.module
     if facts.cache is not None:
-        length = cached_length(facts.cache, call.module.layer_idx, new, cross=facts.memory is not None)
+        length = cached_length(facts.cache, module.layer_idx, new, cross=facts.memory is not None)
     if length is None:
         # An explicit mask spans the keys.
         if facts.mask is None or facts.mask.shape[-1] == 1:
@@ -115,7 +115,7 @@ def source_length(call: torchscan.ModuleCall, facts: Facts, name: str) -> int:
                 "unknown_cache", f"the lengths of a {type(facts.cache).__name__} are not known; use a DynamicCache"
             )
         length = int(facts.mask.shape[-1])
-    if name == "sdpa" and facts.mask is None and 1 < target < length and is_causal(call, call.module):
+    if name == "sdpa" and facts.mask is None and 1 < target < length and is_causal(call, module):
         return target  # keys beyond the last query are cut off before the product
     return length
 
@@ -133,12 +133,12 @@ def cached_length(cache: Any, layer_idx: int, new: int, *, cross: bool) -> int |
         The number of keys, or `None` for an unknown kind of cache.
 
     """
-    if _cache_kind(type(cache)) == "EncoderDecoderCache":
+    if _cache_kind(cache) == "EncoderDecoderCache":
         cache = cache.cross_attention_cache if cross else cache.self_attention_cache
-    if _cache_kind(type(cache)) not in ("DynamicCache", "StaticCache"):
+    if _cache_kind(cache) not in ("DynamicCache", "StaticCache"):
         return None
     layer = cache.layers[layer_idx]
-    kind = _cache_kind(type(layer))
+    kind = _cache_kind(layer)
     if kind in ("DynamicLayer", "StaticLayer"):
         return int(layer.keys.shape[-2])
     if kind == "DynamicSlidingWindowLayer" and not layer.record_past:
@@ -147,10 +147,10 @@ def cached_length(cache: Any, layer_idx: int, new: int, *, cross: bool) -> int |
     return None
 
 
-@functools.lru_cache(maxsize=128)
-def _cache_kind(kind: type) -> str | None:
-    """Return the name of a class of the library's caches, `None` for a class of anybody else."""
-    return kind.__name__ if kind is resolve(f"{_CACHES}:{kind.__name__}") else None
+def _cache_kind(cache: Any) -> str:
+    """Return the name of the library's class of a cache or one of its layers, `""` for a class of anybody else."""
+    kind = type(cache)
+    return kind.__name__ if kind is resolve(f"{_CACHES}:{kind.__name__}") else ""
 
 
 def dims(call: torchscan.ModuleCall, facts: Facts) -> AttentionDims:
@@ -217,7 +217,7 @@ def _width(module: Any, projection: Any, expected: int) -> None:
 
 def llama_facts(call: torchscan.ModuleCall) -> Facts:
     """Read a LLaMA, Mistral or Qwen2 attention call: grouped keys, rotary positions."""
-    module = call.module
+    module: Any = call.module
     heads: int = configured(call, module, "num_attention_heads")
     _width(module, module.q_proj, heads * module.head_dim)
     return Facts(
@@ -234,7 +234,7 @@ def llama_facts(call: torchscan.ModuleCall) -> Facts:
 
 def gpt2_facts(call: torchscan.ModuleCall) -> Facts:
     """Read a GPT-2 attention call; cross-attention has a mask of its own."""
-    module = call.module
+    module: Any = call.module
     memory = argument(call, "encoder_hidden_states")
     _width(module, module.c_proj, module.num_heads * module.head_dim)
     return Facts(
@@ -260,7 +260,7 @@ def bert_cross_facts(call: torchscan.ModuleCall) -> Facts:
 
 
 def _bert(call: torchscan.ModuleCall, memory: Any) -> Facts:
-    module = call.module
+    module: Any = call.module
     _width(module, module.query, module.num_attention_heads * module.attention_head_size)
     return Facts(
         queries=argument(call, "hidden_states"),
@@ -276,7 +276,7 @@ def _bert(call: torchscan.ModuleCall, memory: Any) -> Facts:
 
 def t5_facts(call: torchscan.ModuleCall) -> Facts:
     """Read a T5 attention call: the relative position bias, zeros included, is added to the scores."""
-    module = call.module
+    module: Any = call.module
     _width(module, module.q, module.n_heads * module.key_value_proj_dim)
     return Facts(
         queries=argument(call, "hidden_states"),
@@ -293,7 +293,7 @@ def t5_facts(call: torchscan.ModuleCall) -> Facts:
 
 def vit_facts(call: torchscan.ModuleCall) -> Facts:
     """Read a ViT attention call."""
-    module = call.module
+    module: Any = call.module
     _width(module, module.q_proj, module.num_attention_heads * module.head_dim)
     return Facts(
         queries=argument(call, "hidden_states"),

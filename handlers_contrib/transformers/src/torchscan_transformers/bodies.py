@@ -35,14 +35,15 @@ def rms_norm(call: torchscan.ModuleCall) -> dict[str, Any]:
 
 def rotary(call: torchscan.ModuleCall) -> dict[str, Any]:
     """Estimate the cosine and sine tables of rotary position embeddings."""
-    kind: Any = call.module.rope_type
+    module: Any = call.module
+    kind = module.rope_type
     if kind not in _STATIC_ROPE:
         state = torchscan.Unavailable(
             "rope_type", message=f"rotary embeddings of type {kind!r} recompute their frequencies; no formula"
         )
         return {"module_flops": state, "macs": 0, "dmas": state}
     positions, table = argument(call, "position_ids"), call.output[0]
-    return estimates(formulas.rotary_table(positions.numel(), call.module.inv_freq.numel(), table.numel()))
+    return estimates(formulas.rotary_table(positions.numel(), module.inv_freq.numel(), table.numel()))
 
 
 def nothing(call: torchscan.ModuleCall) -> dict[str, Any]:
@@ -85,7 +86,8 @@ def gated(call: torchscan.ModuleCall) -> dict[str, Any]:
 
 def gpt2_embeddings(call: torchscan.ModuleCall) -> dict[str, Any]:
     """Estimate the body of the GPT-2 model: token, position and token type embeddings are added."""
-    config, tokens = call.module.config, _token_argument(call)
+    module: Any = call.module
+    config, tokens = module.config, _token_argument(call)
     positions = argument(call, "position_ids")
     batch, length = prod(tokens.shape[:-1]), tokens.shape[-1]
     elements = batch * length * config.hidden_size
@@ -114,7 +116,7 @@ def bert_embeddings(call: torchscan.ModuleCall) -> dict[str, Any]:
 
 def vit_embeddings(call: torchscan.ModuleCall) -> dict[str, Any]:
     """Estimate the ViT embeddings: masked patches are replaced, positions are added, resampled where asked for."""
-    module = call.module
+    module: Any = call.module
     batch, length, width = token_features(call.output)
     patches = batch * (length - 1) * width
     positions = module.position_embeddings
@@ -143,10 +145,11 @@ def t5_head(call: torchscan.ModuleCall) -> dict[str, Any]:
     """Estimate the body of T5 with a language modeling head: the decoder's output may be scaled."""
     if argument(call, "labels") is not None:
         return {}
-    if not call.module.config.scale_decoder_outputs:
+    module: Any = call.module
+    if not module.config.scale_decoder_outputs:
         return estimates(NOTHING)
     batch, length, _ = token_features(call.output[0] if isinstance(call.output, tuple) else call.output.logits)
-    return estimates(formulas.elementwise(batch * length * call.module.model_dim, 1))
+    return estimates(formulas.elementwise(batch * length * module.model_dim, 1))
 
 
 def t5_classification(call: torchscan.ModuleCall) -> dict[str, Any]:
