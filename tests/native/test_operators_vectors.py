@@ -289,8 +289,8 @@ def test_the_operator_view_counts_the_same_operations(call, expected):
     assert one(call).view == expected[0]
 
 
-def test_the_operator_view_sees_no_types():
-    # 8 adds of integers; the estimate knows that they are no FLOPs
+def test_the_operator_views_formula_sees_no_types():
+    # 8 adds of integers; the estimate knows that they are no FLOPs, and the scan leaves them out of the view
     found = one(lambda: i24 + i24)
     assert (found.view, found.counts[0]) == (8, 0)
 

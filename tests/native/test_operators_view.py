@@ -58,6 +58,13 @@ def test_the_module_counts_differ_by_design():
     assert (report.totals.module_flops.value, report.operator_flops.total.value) == (28, 32)
 
 
+def test_integer_arithmetic_is_no_flop_but_an_integer_product_is():
+    tokens = torch.ones(2, 3, dtype=torch.int64)
+    found = view(lambda: (tokens + 1, tokens @ tokens.T, tokens / 2))
+    # 4 outputs of 3 terms; the 6 quotients are real numbers
+    assert found["by_operator"] == {"aten.add": 0, "aten.mm": 24, "aten.div": 6}
+
+
 def test_factors_are_left_out_of_products():
     found = view(lambda: torch.addmm(ones(4), ones(2, 3), ones(3, 4), beta=2, alpha=3))
     assert found["total"]["value"] == 48

@@ -44,6 +44,7 @@ class OperatorInfo:
     run: Any = None  # calls it with the least ceremony
     special: bool = False  # needs more than running and counting
     forbidden: bool = False  # size queries of foreign tensor classes: answered by the tensor itself
+    supplemental: bool = False  # `flops` is a plugin's formula, which sees shapes and no types
 
 
 @attrs.define(eq=False)
@@ -147,6 +148,7 @@ class OperatorBook:
         formula = self._offered.get(name)
         flops = self._custom.get(packet)
         known_gap = None
+        supplemental = False
         if flops is None:
             flops = flop_registry.get(packet)
             known_gap = formula.known_gap if formula is not None else None
@@ -154,6 +156,7 @@ class OperatorBook:
                 from torch.utils.flop_counter import shape_wrapper
 
                 flops = shape_wrapper(formula.flops)
+                supplemental = True
         kind, reason = self._classify(func, formula, flops)
         arguments = func._schema.arguments
         writes = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
@@ -171,6 +174,7 @@ class OperatorBook:
             writes,
             decompose,
             forbidden=name in _SIZE_QUERIES,
+            supplemental=supplemental,
         )
 
     def _classify(
@@ -232,6 +236,8 @@ class OperatorBook:
             try:
                 flops = info.flops(*args, **kwargs, out_val=out)
                 cost.flops = int(flops)
+                if info.supplemental and info.kind == "arithmetic" and not cost.floating:
+                    cost.flops = 0  # integers and truth values
             except Exception as error:
                 cost.failure = f"{type(error).__name__}: {error}"
         return cost
@@ -303,6 +309,10 @@ def _floating(call: OperatorCall) -> bool:
         elif isinstance(value, tuple):
             stack.extend(value)
     return not seen
+
+
+def _any_nested(args: Any) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.is_nested for value in args)
 
 
 class _ProcessFlags:
@@ -430,3 +440,14 @@ class OperatorMode(TorchDispatchMode):
             cost = info.free or self._book.cost(info, args, kwargs, out)
             tally[cost] = tally.get(cost, 0) + 1
         return out
+
+
+def _skip_in_compiler() -> None:
+    """Keep the compiler, which some operators start by themselves, from tracing the mode."""
+    skip = getattr(getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None), "skip_code", None)
+    if skip is not None:
+        for method in (OperatorMode.__torch_dispatch__, OperatorMode._run, OperatorMode._run_special):
+            skip(method.__code__)
+
+
+_skip_in_compiler()
