@@ -31,6 +31,7 @@ _FREE = frozenset(
         *(
             "new_ones",
             "index_copy_",
+            "pixel_shuffle",
             "fill_",
             "scalar_tensor",
             "lift_fresh",
