@@ -182,7 +182,7 @@ class _Drawing:
         if above >= 0 and (prefix := visible(self.tree.rows[above].path)) and name.startswith(f"{prefix}."):
             label = name[len(prefix) + 1 :]
         room = int((box.width - 8) / _CHARACTER)
-        if room >= 3:
+        if room >= 4 or 0 < len(label) <= room:
             parts.append(_text(box.left + 4, y + 13, shortened(label, room), size=11))
             number = "" if isinstance(state, Covered) else sentence(units.state(state))
             if number and len(number) <= room:
