@@ -78,6 +78,9 @@ def test_views_copies_and_creation_are_listed_with_a_reason():
     assert reasons["aten.view"] == "Metadata-only tensor view."
     assert all(reasons.values())
     assert found["by_operator"] == {"aten.add": 6}
+    moved = view(lambda: torch.cat([ones(2), ones(2)]).roll(1))
+    assert {"aten.cat", "aten.roll"} <= moved["ignored_operators"].keys()
+    assert (moved["total"]["status"], moved["total"]["value"]) == ("complete", 0)
     assert found["total"]["status"] == "complete"
 
 

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchscan
-from native.operator_log import one
+from native.operator_log import one, unfused
 
 sizes = st.integers(1, 4)
 
@@ -43,13 +42,8 @@ class Contractions(TorchDispatchMode):
 
 
 def unfused_macs(call: Callable[[], Any]) -> int:
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), Contractions() as counter:
-            call()
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
+    with torch.no_grad(), unfused(), Contractions() as counter:
+        call()
     return counter.macs
 
 

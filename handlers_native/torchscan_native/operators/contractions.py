@@ -130,6 +130,13 @@ def integer_mm(self: Shape, mat2: Shape, **kwargs: Any) -> Work:
     return mm(self, mat2)
 
 
+def grouped_mm(self: Shape, mat2: Shape, offs: Shape | None = None, *args: Any, **kwargs: Any) -> Work:
+    """Count one product per group; where offsets cut the groups, how many rows they leave is a matter of values."""
+    if offs is not None:
+        raise NotCovered("groups cut by offsets")
+    return bmm(self, mat2)
+
+
 def packed_mm(self: Shape, *args: Any, out_shape: Shape, **kwargs: Any) -> Work:
     """Count a product with a packed or scaled matrix; only its product terms are known."""
     outputs, terms = numel(out_shape), self[-1]
@@ -220,6 +227,7 @@ def formulas() -> Iterator[OperatorFormula]:
         ("_addmm_activation", addmm_activation),
         ("mkldnn_linear", linear),
         ("_int_mm", integer_mm),
+        ("_grouped_mm", grouped_mm),
         ("_scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu", packed_mm),
         ("_trilinear", trilinear),
         ("affine_grid_generator", affine_grid),

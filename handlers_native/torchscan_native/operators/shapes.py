@@ -173,7 +173,8 @@ def offer(
         yield OperatorFormula(
             name if "." in name else f"aten.{name}",
             kind,
-            _Executed(rule) if rule is not None and view else None,
+            # What moves data has no FLOPs; without a formula the view lists it among the operators that are no work.
+            _Executed(rule) if rule is not None and view and kind != "movement" else None,
             _Estimate(rule) if rule is not None and estimate else None,
             known_gap=known_gap,
             reason=reason,
