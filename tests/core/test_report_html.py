@@ -146,9 +146,7 @@ def test_the_data_block_says_what_each_row_says():
 
 
 def test_a_metric_nobody_asked_for_cannot_be_chosen():
-    quiet = attrs.evolve(
-        known(0, "MACs", "forward", "not_requested"), status="unavailable", value=None, known_value=None
-    )
+    quiet = unknown("MACs", "forward", "not_requested")
     drawn = page(report(totals={"macs": quiet, "dmas": quiet, "module_flops": quiet}))
     assert drawn.data["first"] == "parameters"
     assert drawn.data["reports"][0]["sizes"]["macs"] is None

@@ -6,21 +6,50 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
+from typing import Any, Final
+
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 __all__ = ["parameters_on_meta"]
+
+#: From this many elements on, a tensor without meaningful values is not even allocated.
+_LARGE: Final = 1 << 20
+_MEANINGLESS: Final = frozenset((torch.empty, torch.rand, torch.randn))
+
+
+class _LargeOnMeta(TorchFunctionMode):
+    """Makes large uninitialized and random tensors on meta: they are weights, and no machine may have room for them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _MEANINGLESS and kwargs.get("device") in (None, "cpu", _CPU) and _elements(args, kwargs) > _LARGE:
+            kwargs = {name: value for name, value in kwargs.items() if name not in ("generator", "pin_memory")}
+            kwargs["device"] = "meta"
+        return func(*args, **kwargs)
+
+
+_CPU: Final = torch.device("cpu")
+
+
+def _elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    sizes = kwargs.get("size", args[0] if len(args) == 1 else args)
+    count = 1
+    for size in sizes if isinstance(sizes, (tuple, list)) else (sizes,):
+        count *= size if isinstance(size, int) else 0
+    return count
 
 
 @contextlib.contextmanager
 def parameters_on_meta() -> Iterator[None]:
     """Put every parameter that this thread registers on the meta device, before it is initialized.
 
-    Unlike `torch.device("meta")`, everything else is made for real: masks, positions and constants keep their values,
-    and a builder may read them. Modules register an uninitialized tensor and fill it afterwards, so its memory is never
-    touched.
+    Unlike under `torch.device("meta")`, everything else is made for real: masks, positions and constants keep their
+    values, and a builder may read them. Modules register an uninitialized tensor and fill it afterwards, so its memory
+    is never touched; a large one is not allocated at all.
     """
     thread = threading.get_ident()
     known: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -44,6 +73,7 @@ def parameters_on_meta() -> Iterator[None]:
 
     handle = register_module_parameter_registration_hook(replace)  # type: ignore[arg-type] # annotated too narrowly
     try:
-        yield
+        with _LargeOnMeta():
+            yield
     finally:
         handle.remove()

@@ -12,6 +12,7 @@ from torchscan.engine import hooks
 from torchscan.engine.observer import CallRecord, Observer
 from torchscan.engine.operators import OperatorBook, OperatorMode
 from torchscan.engine.plan import Plan, incomplete
+from torchscan.engine.state import force_eager
 from torchscan.report.schema import Inputs, Report
 
 __all__ = ["Observation"]
@@ -46,6 +47,7 @@ class Observation:
         hooks.listen(self._observer)
         self._stack.callback(hooks.unlisten, self._observer)
         if self._plan.audits or self._plan.operator_view:
+            self._stack.enter_context(force_eager(self._observer.tree))
             self._stack.enter_context(OperatorMode(self._observer, self._book))
         return self
 

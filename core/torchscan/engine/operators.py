@@ -425,8 +425,15 @@ class OperatorMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if info.forbidden:
             return self._run(func, args, kwargs)
-        # A tensor class with operators of its own, such as a jagged one, need not survive a dense decomposition.
-        if info.decompose and self._counting and all(kind.__name__ == "FakeTensor" for kind in types):
+        # Composite operators reach a mode whole in inference mode only; a tensor class with operators of its own, such
+        # as a nested one, need not survive a dense decomposition.
+        if (
+            info.decompose
+            and self._counting
+            and torch.is_inference_mode_enabled()
+            and not _any_nested(args)
+            and all(kind.__name__ == "FakeTensor" for kind in types)
+        ):
             with self:
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
@@ -443,11 +450,21 @@ class OperatorMode(TorchDispatchMode):
 
 
 def _skip_in_compiler() -> None:
-    """Keep the compiler, which some operators start by themselves, from tracing the mode."""
-    skip = getattr(getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None), "skip_code", None)
-    if skip is not None:
-        for method in (OperatorMode.__torch_dispatch__, OperatorMode._run, OperatorMode._run_special):
-            skip(method.__code__)
+    """Keep the compiler, which some operators start by themselves, from tracing the mode.
+
+    PyTorch's own way (`torch._dynamo.disable`) imports the compiler and wraps every call; this marks the code alone.
+    """
+    frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    codes = [
+        method.__code__ for method in (OperatorMode.__torch_dispatch__, OperatorMode._run, OperatorMode._run_special)
+    ]
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameAction.SKIP
+        for code in codes:
+            frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    elif hasattr(frames, "skip_code"):  # releases before 2.7
+        for code in codes:
+            frames.skip_code(code)
 
 
 _skip_in_compiler()

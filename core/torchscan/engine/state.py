@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -159,18 +160,52 @@ class TensorGuard:
                 tensor.data.copy_(copy)
 
 
+class _Stance:
+    """PyTorch's compiler stance is process-wide: the first scan sets it, the last one puts it back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._active = 0
+        self._stance: Any = None
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._active == 0:
+                self._stance = torch.compiler.set_stance("force_eager")
+                self._stance.__enter__()
+            self._active += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._active -= 1
+            if self._active == 0:
+                self._stance.__exit__(None, None, None)
+                self._stance = None
+
+
+_stance = _Stance()
+
+
 @contextlib.contextmanager
 def force_eager(tree: ModuleTree) -> Iterator[None]:
-    """Run compiled modules eagerly, so that their calls can be seen; costs nothing without one."""
+    """Run compiled code eagerly, so that its calls and operators can be seen.
+
+    Costs nothing where the compiler has not been loaded. Functions that compile themselves (flex attention) are
+    compiled code too, and cannot be found in the module tree.
+    """
     compiled = any(
         module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"
         for module in tree.modules
         if hasattr(module, "_compiled_call_impl")
     )
-    if not compiled or not hasattr(torch.compiler, "set_stance"):
+    if not (compiled or "torch._dynamo" in sys.modules) or not hasattr(torch.compiler, "set_stance"):
         yield
         return
-    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
-        # PyTorch warns that process-wide hooks also hear the wrapper; its row is wanted.
-        warnings.filterwarnings("ignore", message="Using `torch.compile")
-        yield
+    with warnings.catch_warnings() if compiled else contextlib.nullcontext():
+        if compiled:  # PyTorch warns that process-wide hooks also hear the wrapper; its row is wanted
+            warnings.filterwarnings("ignore", message="Using `torch.compile")
+        _stance.enter()
+        try:
+            yield
+        finally:
+            _stance.leave()

@@ -157,9 +157,7 @@ def _generated(module: nn.Module, sizes: tuple[tuple[int, ...], ...], dtype: str
 
     made = generate_inputs(module, sizes, None if dtype is None else getattr(torch, dtype))
     # A model whose parameters are on meta still gets inputs with values: it may read a mask made from them.
-    return tuple(
-        torch.full(t.shape, int(t.dtype.is_floating_point), dtype=t.dtype) if t.is_meta else t for t in made
-    )
+    return tuple(torch.full(t.shape, int(t.dtype.is_floating_point), dtype=t.dtype) if t.is_meta else t for t in made)
 
 
 def _arguments(made: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
