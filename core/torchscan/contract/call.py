@@ -79,14 +79,14 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
-    names, keywords, defaults = plan
+    names, keywords, defaults, rest = plan
     arguments: dict[str, Any] = {}
     positional = len(args)
     for index, name in enumerate(names):
         if index < positional:
-            arguments[name] = args[index]
             if name in kwargs:
                 raise TypeError(f"multiple values for argument {name!r}")
+            arguments[name] = args[index]
         elif name in kwargs:
             arguments[name] = kwargs[name]
         elif name in defaults:
@@ -100,27 +100,31 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
             arguments[name] = defaults[name]
         else:
             raise TypeError(f"missing a required argument: {name!r}")
-    if len(arguments) < positional + len(kwargs) and not kwargs.keys() <= arguments.keys():
-        unknown = sorted(kwargs.keys() - arguments.keys())
-        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")
+    unknown = {name: value for name, value in kwargs.items() if name not in arguments}
+    if rest is not None:
+        arguments[rest] = unknown
+    elif unknown:
+        raise TypeError(f"got an unexpected keyword argument {next(iter(unknown))!r}")
     return arguments
 
 
-_Plan = tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]
+_Plan = tuple[tuple[str, ...], tuple[str, ...], dict[str, Any], str | None]
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(function: Callable[..., Any]) -> _Plan | None:
-    """Return (positional-or-keyword names without self, keyword-only names, defaults), or `None` if not plain."""
+    """Return (names without self, keyword-only names, defaults, name of `**kwargs`), or `None` if not plain."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[1:]
     except (TypeError, ValueError):
         return None
     kind = inspect.Parameter
-    if any(p.kind not in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY) for p in parameters):
+    rest = next((p.name for p in parameters if p.kind is kind.VAR_KEYWORD), None)
+    if any(p.kind not in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY, kind.VAR_KEYWORD) for p in parameters):
         return None
     return (
         tuple(p.name for p in parameters if p.kind is kind.POSITIONAL_OR_KEYWORD),
         tuple(p.name for p in parameters if p.kind is kind.KEYWORD_ONLY),
         {p.name: p.default for p in parameters if p.default is not kind.empty},
+        rest,
     )
