@@ -11,6 +11,7 @@ from browser.conftest import NARROW, WIDE
 from browser.reports import tiny_transformer, translator
 from core.report_builder import STORED, deep_report, known, layer, report, unknown
 from torchscan.contract.diagnostics import Diagnostic
+from torchscan.report import units
 from torchscan.report.schema import MetricOwner, Report
 
 TAB, ENTER, ESCAPE, HOME = "\ue004", "\ue007", "\ue00c", "\ue011"
@@ -214,6 +215,17 @@ def test_the_page_fits_the_screen(browser, width, dark):
     drawn = browser.sectors()
     assert drawn["core"]["width"] > 0.5 * drawn["Translator"]["width"]
     browser.screenshot(f"page-{width}-{'dark' if dark else 'light'}")
+
+
+def test_numbers_are_written_as_in_the_other_formats(browser):
+    browser.open(tiny_transformer())
+    numbers = [0, 7, 0.5, 999, 1000, 1005, 1234.5, 9995, 99_949, 999_499, 999_500, 2**53 + 1, 10**21, 2**80 + 1]
+    for number in numbers:
+        wire = number if number <= 2**53 else str(number)
+        for down in (False, True):
+            assert browser.js("return si(arguments[0], arguments[1])", wire, down) == units.si(number, down=down)
+        if isinstance(number, int):
+            assert browser.js("return exact(arguments[0])", wire) == units.exact(number)
 
 
 def test_structure_without_numbers(browser):
