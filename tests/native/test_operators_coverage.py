@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -136,6 +137,15 @@ def test_pytorchs_own_formulas_are_in_the_table():
     # the gradient of a convolution has no estimate, since the conventions describe evaluation
     missing = {name for name in known - TABLE.keys() if "backward" not in name}
     assert missing == set()
+
+
+def test_formula_files_know_neither_torch_nor_pluggy():
+    for file in Path(formulas.__code__.co_filename).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert not {name.split(".")[0] for name in names} & {"torch", "pluggy"}, file.name
 
 
 def test_every_derivation_anchor_exists():
