@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from torchscan.contract.call import ALL_REQUESTS, ModuleCall
 from torchscan.contract.handler import HandlerRegistration, ModuleHandler
@@ -401,7 +401,7 @@ def _silent(call: ModuleCall) -> dict[str, Any]:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_iter(value) if isinstance(leaf, torch.Tensor))
+    return (leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor))
 
 
 def _by_name(call: ModuleCall) -> dict[str, Any]:

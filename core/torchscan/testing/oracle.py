@@ -13,7 +13,6 @@ from typing import Any, Final
 import attrs
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["Contractions", "OracleError", "count_contractions", "unfused"]
@@ -92,6 +91,14 @@ class _Counter(TorchDispatchMode):
         return out
 
 
+def _math_attention() -> contextlib.AbstractContextManager[Any]:
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError:  # PyTorch before 2.3
+        return torch.backends.cuda.sdp_kernel(enable_flash=False, enable_mem_efficient=False)
+    return sdpa_kernel(SDPBackend.MATH)
+
+
 @contextlib.contextmanager
 def unfused() -> Iterator[None]:
     """Switch PyTorch's fused attention and its Transformer fast path off."""
@@ -100,7 +107,7 @@ def unfused() -> Iterator[None]:
     try:
         if before is not None:
             mha.set_fastpath_enabled(False)
-        with sdpa_kernel(SDPBackend.MATH):
+        with _math_attention():
             yield
     finally:
         if before is not None:
