@@ -22,11 +22,17 @@ from packaging.utils import canonicalize_name
 from torchscan.contract.diagnostics import Diagnostic
 from torchscan.plugins.discovery import Candidate, discover
 from torchscan.plugins.loading import PluginProblem, connect, guarded, implements, import_plugin, offers
+from torchscan.plugins.messages import (
+    contract_mismatch,
+    for_this_contract,
+    format_clash,
+    name_clash,
+    target_name,
+)
 from torchscan.plugins.records import OfferedFormat, OfferedFormula, OfferedHandler, PluginInfo
 
 if TYPE_CHECKING:
     from torchscan.contract.call import ModuleCall
-    from torchscan.contract.handler import HandlerRegistration
     from torchscan.report.schema import LayerRecord, Report
 
 __all__ = [
@@ -216,7 +222,7 @@ class PluginHost:
             elif self._add(slot, lambda candidate=candidate: import_plugin(candidate)):  # type: ignore[misc]
                 winner = candidate.info
         if len(wanted) > 1:
-            self._diagnostics.append(_name_clash(name, [candidate.info for candidate in wanted], winner))
+            self._diagnostics.append(name_clash(name, [candidate.info for candidate in wanted], winner))
 
     def _add(self, slot: _Slot, get: Callable[[], object]) -> bool:
         self._slots.append(slot)
@@ -260,12 +266,12 @@ class PluginHost:
 
         offered = offers(manager, "torchscan_register_handlers", HandlerRegistration)
         formulas = offers(manager, "torchscan_register_operator_formulas", OperatorFormula)
-        registrations, newer = _for_this_contract(offered)
+        registrations, newer = for_this_contract(offered)
         if newer:
-            self._diagnostics.append(_contract_mismatch(slot.info, newer))
+            self._diagnostics.append(contract_mismatch(slot.info, newer))
         slot.info = attrs.evolve(
             slot.info,
-            handlers=tuple(_target_name(registration) for registration in registrations),
+            handlers=tuple(target_name(registration) for registration in registrations),
             operator_formulas=tuple(formula.operator for formula in formulas),
         )
         tier: Literal["pack", "native"] = "native" if slot.info.is_native else "pack"
@@ -292,7 +298,7 @@ class PluginHost:
                 taken[report_format.name] = slot.info
                 kept.append(report_format)
             else:
-                self._diagnostics.append(_format_clash(report_format.name, owner, slot.info))
+                self._diagnostics.append(format_clash(report_format.name, owner, slot.info))
         slot.info = attrs.evolve(slot.info, formats=tuple(report_format.name for report_format in kept))
         slot.formats = tuple(OfferedFormat(report_format, slot.info) for report_format in kept)
 
@@ -340,55 +346,6 @@ def _described(plugin: object) -> PluginInfo:
         return PluginInfo(plugin.__name__, module=plugin.__name__)
     kind = plugin if isinstance(plugin, type) else type(plugin)
     return PluginInfo(f"{kind.__module__}.{kind.__qualname__}")
-
-
-def _target_name(registration: HandlerRegistration) -> str:
-    target = registration.target
-    return target if isinstance(target, str) else f"{target.__module__}.{target.__qualname__}"
-
-
-def _for_this_contract(
-    offered: tuple[HandlerRegistration, ...],
-) -> tuple[list[HandlerRegistration], list[HandlerRegistration]]:
-    from torchscan.contract.handler import CONTRACT_VERSION
-
-    good = [registration for registration in offered if registration.contract <= CONTRACT_VERSION]
-    return good, [registration for registration in offered if registration.contract > CONTRACT_VERSION]
-
-
-def _contract_mismatch(info: PluginInfo, newer: list[HandlerRegistration]) -> Diagnostic:
-    from torchscan.contract.handler import CONTRACT_VERSION
-
-    versions = ", ".join(str(version) for version in sorted({registration.contract for registration in newer}))
-    names = ", ".join(_target_name(registration) for registration in newer)
-    return Diagnostic(
-        "plugin_contract_mismatch",
-        f"{info.label} has handlers for contract {versions}, but this torchscan provides contract "
-        f"{CONTRACT_VERSION}; without them: {names}",
-        plugin=info.name,
-        reason="newer_contract",
-    )
-
-
-def _name_clash(name: str, infos: list[PluginInfo], winner: PluginInfo | None) -> Diagnostic:
-    sides = " and ".join(f"{info.distribution} {info.version}" for info in infos)
-    outcome = f"{winner.distribution} is used" if winner is not None else "none of them can be used"
-    return Diagnostic(
-        "handler_conflict",
-        f"the distributions {sides} declare the same plugin name {name!r}; {outcome}. Uninstall one, or name its "
-        f"distribution in TORCHSCAN_DISABLE_PLUGINS",
-        plugin=name,
-        reason="plugin_name",
-    )
-
-
-def _format_clash(name: str, owner: PluginInfo, other: PluginInfo) -> Diagnostic:
-    return Diagnostic(
-        "handler_conflict",
-        f"{owner.label} and {other.label} offer the same report format {name!r}; that of {owner.name!r} is used",
-        plugin=other.name,
-        reason="format_name",
-    )
 
 
 def _environment() -> tuple[bool, tuple[str, ...]]:
