@@ -151,7 +151,14 @@ def compare(before: str, after: str, **options: Any) -> None:
 @click.option("--require-complete", "required", multiple=True, metavar="A,B", help="Totals that must be complete.")
 @click.option("--baseline", metavar="FILE", help="An earlier report that no total may outgrow.")
 @click.option("--tolerance", metavar="PART", help="By how much it may be outgrown, such as 1% or 0.01.")
-@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the verdict is written.",
+)
 @click.option("-o", "--output", metavar="FILE", help="Write the verdict to FILE.")
 @one_sentence
 def check(

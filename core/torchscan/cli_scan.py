@@ -121,7 +121,13 @@ class _Progress:
 @target_options
 @click.option("--no-plugin", "disabled", multiple=True, metavar="NAME", help="Leave an installed plugin out.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Store the report; - is standard output.")
-@click.option("--mode", type=click.Choice(["full", "structure"]), default="full", show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(["full", "structure"]),
+    default="full",
+    show_default=True,
+    help="structure shows shapes and parameters without any formula.",
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 when a requested metric is incomplete.")
 @click.option("--depth", type=click.IntRange(0), default=None, help="Show the tree down to this depth.")
 @click.option(
