@@ -165,7 +165,18 @@ def _inner_attention(
         raise error.within(name) from None
 
 
-def _encoder_layer_dims(state: dict[str, Any], batch: int, length: int, width: int, masks: Masks) -> EncoderLayerDims:
+def _encoder_layer_dims(
+    memo: dict[Any, Any], state: dict[str, Any], batch: int, length: int, width: int, masks: Masks
+) -> EncoderLayerDims:
+    # A stack reads its layers when they have already been read for their own calls.
+    key = ("torchscan_native", "encoder_layer", id(state), batch, length, width, masks)
+    found = memo.get(key)
+    if found is None:
+        found = memo[key] = _read_encoder_layer(state, batch, length, width, masks)
+    return found  # type: ignore[no-any-return]
+
+
+def _read_encoder_layer(state: dict[str, Any], batch: int, length: int, width: int, masks: Masks) -> EncoderLayerDims:
     modules = state["_modules"]
     attention = _inner_attention(modules, "self_attn", batch, length, length, (width, width, width), masks)
     rows = batch * length
@@ -185,12 +196,28 @@ def _check_encoder_layer(call: ModuleCall, state: dict[str, Any]) -> Supported[E
     src = arguments["src"]
     batch, length, width = check_batched(src, "src", batch_first)
     masks = read_masks(arguments, "src_mask", "src_key_padding_mask", "is_causal", batch, length, length)
-    dims = _encoder_layer_dims(state, batch, length, width, masks)
+    dims = _encoder_layer_dims(call.memo, state, batch, length, width, masks)
     _check_output(call.output, src.shape)
     return Supported(dims, batch_first)
 
 
 def _decoder_layer_dims(
+    memo: dict[Any, Any],
+    state: dict[str, Any],
+    batch: int,
+    target: int,
+    source: int,
+    widths: tuple[int, int],
+    masks: tuple[Masks, Masks],
+) -> DecoderLayerDims:
+    key = ("torchscan_native", "decoder_layer", id(state), batch, target, source, widths, masks)
+    found = memo.get(key)
+    if found is None:
+        found = memo[key] = _read_decoder_layer(state, batch, target, source, widths, masks)
+    return found  # type: ignore[no-any-return]
+
+
+def _read_decoder_layer(
     state: dict[str, Any],
     batch: int,
     target: int,
@@ -238,7 +265,7 @@ def _check_decoder_layer(call: ModuleCall, state: dict[str, Any]) -> Supported[D
     batch, target, width = check_batched(tgt, "tgt", batch_first)
     source, memory_width = _read_memory(arguments["memory"], batch, batch_first)
     masks = _decoder_masks(arguments, batch, target, source)
-    dims = _decoder_layer_dims(state, batch, target, source, (width, memory_width), masks)
+    dims = _decoder_layer_dims(call.memo, state, batch, target, source, (width, memory_width), masks)
     _check_output(call.output, tgt.shape)
     return Supported(dims, batch_first)
 
@@ -274,12 +301,18 @@ def _final_norm(state: dict[str, Any]) -> Any:
 
 
 def _encoder_dims(
-    state: dict[str, Any], layers: list[dict[str, Any]], batch: int, length: int, width: int, masks: Masks
+    memo: dict[Any, Any],
+    state: dict[str, Any],
+    layers: list[dict[str, Any]],
+    batch: int,
+    length: int,
+    width: int,
+    masks: Masks,
 ) -> StackDims[EncoderLayerDims]:
     found = []
     for index, layer in enumerate(layers):
         try:
-            found.append(_encoder_layer_dims(layer, batch, length, width, masks))
+            found.append(_encoder_layer_dims(memo, layer, batch, length, width, masks))
         except Outside as error:
             raise error.within(f"layers.{index}") from None
     return StackDims(tuple(found), norm_dims(_final_norm(state), "norm", batch * length, width))
@@ -306,12 +339,13 @@ def _check_encoder(call: ModuleCall, state: dict[str, Any]) -> Supported[StackDi
     batch, length, width = check_batched(src, "src", batch_first)
     masks = read_masks(arguments, "mask", "src_key_padding_mask", "is_causal", batch, length, length)
     _check_packing(state, arguments["mask"], arguments["src_key_padding_mask"])
-    dims = _encoder_dims(state, layers, batch, length, width, masks)
+    dims = _encoder_dims(call.memo, state, layers, batch, length, width, masks)
     _check_output(call.output, src.shape)
     return Supported(dims, batch_first)
 
 
 def _decoder_dims(
+    memo: dict[Any, Any],
     state: dict[str, Any],
     layers: list[dict[str, Any]],
     batch: int,
@@ -323,7 +357,7 @@ def _decoder_dims(
     found = []
     for index, layer in enumerate(layers):
         try:
-            found.append(_decoder_layer_dims(layer, batch, target, source, widths, masks))
+            found.append(_decoder_layer_dims(memo, layer, batch, target, source, widths, masks))
         except Outside as error:
             raise error.within(f"layers.{index}") from None
     return StackDims(tuple(found), norm_dims(_final_norm(state), "norm", batch * target, widths[0]))
@@ -337,7 +371,7 @@ def _check_decoder(call: ModuleCall, state: dict[str, Any]) -> Supported[StackDi
     batch, target, width = check_batched(tgt, "tgt", batch_first)
     source, memory_width = _read_memory(arguments["memory"], batch, batch_first)
     masks = _decoder_masks(arguments, batch, target, source)
-    dims = _decoder_dims(state, layers, batch, target, source, (width, memory_width), masks)
+    dims = _decoder_dims(call.memo, state, layers, batch, target, source, (width, memory_width), masks)
     _check_output(call.output, tgt.shape)
     return Supported(dims, batch_first)
 
@@ -370,10 +404,14 @@ def _check_transformer(call: ModuleCall, state: dict[str, Any]) -> Supported[Tra
     _within("encoder", lambda: _check_packing(encoder, arguments["src_mask"], arguments["src_key_padding_mask"]))
     decoder_masks = _decoder_masks(arguments, batch, target, source)
     dims = TransformerDims(
-        _within("encoder", lambda: _encoder_dims(encoder, encoder_layers, batch, source, width, encoder_masks)),
+        _within(
+            "encoder", lambda: _encoder_dims(call.memo, encoder, encoder_layers, batch, source, width, encoder_masks)
+        ),
         _within(
             "decoder",
-            lambda: _decoder_dims(decoder, decoder_layers, batch, target, source, (width, width), decoder_masks),
+            lambda: _decoder_dims(
+                call.memo, decoder, decoder_layers, batch, target, source, (width, width), decoder_masks
+            ),
         ),
     )
     _check_output(call.output, tgt.shape)
