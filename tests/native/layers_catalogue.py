@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 #: They do nothing, to whatever they are given.
-PASSIVE = frozenset(
-    {"Identity", "Flatten", "Unflatten", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"}
-    | {"AlphaDropout", "FeatureAlphaDropout"}
+PASSIVE = (
+    *("Identity", "Flatten", "Unflatten", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"),
+    *("AlphaDropout", "FeatureAlphaDropout"),
 )
 _ELEMENTWISE = (
     *("ReLU", "ReLU6", "Hardtanh", "Softsign", "Hardshrink", "Sigmoid", "LeakyReLU", "PReLU", "RReLU", "Hardsigmoid"),
