@@ -23,6 +23,16 @@ from torchscan_native.transformer.dims import (
     StackDims,
     TransformerDims,
 )
+from torchscan_native.transformer.layer_reading import (
+    decoder_layer_dims,
+    decoder_layer_key,
+    encoder_layer_dims,
+    layer_key,
+    layer_layout,
+    read_afresh,
+    read_decoder_layer,
+    read_encoder_layer,
+)
 from torchscan_native.transformer.natives import check_classes, check_root, check_stage
 from torchscan_native.transformer.operands import (
     Masks,
@@ -33,8 +43,6 @@ from torchscan_native.transformer.operands import (
 from torchscan_native.transformer.stages import (
     attention_dims,
     attention_layout,
-    check_dropout,
-    feed_forward_dims,
     norm_dims,
 )
 
@@ -50,6 +58,7 @@ __all__ = [
 ]
 
 D = TypeVar("D", bound=Dims, covariant=True)
+R = TypeVar("R")
 
 
 @attrs.frozen
@@ -132,114 +141,17 @@ def _check_attention(call: ModuleCall, state: dict[str, Any]) -> Supported[Atten
 # -- layers ----------------------------------------------------------------------------------------------------------
 
 
-def _stage_attention(modules: dict[str, Any], name: str) -> dict[str, Any]:
-    return check_stage(modules.get(name), nn.MultiheadAttention, name)
-
-
-def _layer_layout(state: dict[str, Any], *names: str) -> bool:
-    """Return the one layout of a layer's attentions."""
-    if state["training"]:
-        raise Outside("training_mode", "it is in training mode")
-    modules = state["_modules"]
-    layouts = []
-    for name in names:
-        try:
-            layouts.append(attention_layout(check_stage(modules.get(name), nn.MultiheadAttention, name)))
-        except Outside as error:
-            raise error if error.where else error.within(name) from None
-    if layouts[0] is not layouts[-1]:
-        raise Outside("mixed_layouts", f"{names[0]} and {names[-1]} differ in batch_first")
-    return layouts[0]
-
-
-def _inner_attention(
-    modules: dict[str, Any], name: str, batch: int, target: int, source: int, widths: tuple[int, int, int], masks: Masks
-) -> AttentionDims:
-    """Read the attention `name` of a layer, which is always called without returned weights."""
-    state = modules[name].__dict__
-    if state["embed_dim"] != widths[0]:
-        raise Outside("mixed_widths", f"embed_dim is {state['embed_dim']} for tokens of width {widths[0]}", name)
-    try:
-        return attention_dims(state, batch, target, source, widths, masks)
-    except Outside as error:
-        raise error.within(name) from None
-
-
-def _encoder_layer_dims(
-    memo: dict[Any, Any], state: dict[str, Any], batch: int, length: int, width: int, masks: Masks
-) -> EncoderLayerDims:
-    # A stack reads its layers when they have already been read for their own calls.
-    key = ("torchscan_native", "encoder_layer", id(state), batch, length, width, masks)
-    found = memo.get(key)
-    if found is None:
-        found = memo[key] = _read_encoder_layer(state, batch, length, width, masks)
-    return found  # type: ignore[no-any-return]
-
-
-def _read_encoder_layer(state: dict[str, Any], batch: int, length: int, width: int, masks: Masks) -> EncoderLayerDims:
-    modules = state["_modules"]
-    attention = _inner_attention(modules, "self_attn", batch, length, length, (width, width, width), masks)
-    rows = batch * length
-    feed_forward = feed_forward_dims(state, rows, width)
-    norms = (
-        norm_dims(modules.get("norm1"), "norm1", rows, width),
-        norm_dims(modules.get("norm2"), "norm2", rows, width),
-    )
-    check_dropout(modules, "dropout", "dropout1", "dropout2")
-    return EncoderLayerDims(attention, feed_forward, norms)
-
-
 def _check_encoder_layer(call: ModuleCall, state: dict[str, Any]) -> Supported[EncoderLayerDims]:
     """Check a call of `nn.TransformerEncoderLayer`."""
     arguments = call.arguments
-    batch_first = _layer_layout(state, "self_attn")
+    batch_first = layer_layout(state, "self_attn")
     src = arguments["src"]
     batch, length, width = check_batched(src, "src", batch_first)
     masks = read_masks(arguments, "src_mask", "src_key_padding_mask", "is_causal", batch, length, length)
-    dims = _encoder_layer_dims(call.memo, state, batch, length, width, masks)
+    key = layer_key(state, batch, length, width, masks.elements, masks.rows)
+    dims = read_afresh(call, key, lambda: read_encoder_layer(state, batch, length, width, masks))
     _check_output(call.output, src.shape)
     return Supported(dims, batch_first)
-
-
-def _decoder_layer_dims(
-    memo: dict[Any, Any],
-    state: dict[str, Any],
-    batch: int,
-    target: int,
-    source: int,
-    widths: tuple[int, int],
-    masks: tuple[Masks, Masks],
-) -> DecoderLayerDims:
-    key = ("torchscan_native", "decoder_layer", id(state), batch, target, source, widths, masks)
-    found = memo.get(key)
-    if found is None:
-        found = memo[key] = _read_decoder_layer(state, batch, target, source, widths, masks)
-    return found  # type: ignore[no-any-return]
-
-
-def _read_decoder_layer(
-    state: dict[str, Any],
-    batch: int,
-    target: int,
-    source: int,
-    widths: tuple[int, int],
-    masks: tuple[Masks, Masks],
-) -> DecoderLayerDims:
-    modules = state["_modules"]
-    width, memory_width = widths
-    self_attention = _inner_attention(modules, "self_attn", batch, target, target, (width, width, width), masks[0])
-    cross_attention = _inner_attention(
-        modules, "multihead_attn", batch, target, source, (width, memory_width, memory_width), masks[1]
-    )
-    rows = batch * target
-    feed_forward = feed_forward_dims(state, rows, width)
-    norms = (
-        norm_dims(modules.get("norm1"), "norm1", rows, width),
-        norm_dims(modules.get("norm2"), "norm2", rows, width),
-        norm_dims(modules.get("norm3"), "norm3", rows, width),
-    )
-    check_dropout(modules, "dropout", "dropout1", "dropout2", "dropout3")
-    return DecoderLayerDims(self_attention, cross_attention, feed_forward, norms)
 
 
 def _read_memory(memory: Any, batch: int, batch_first: bool) -> tuple[int, int]:
@@ -260,12 +172,13 @@ def _decoder_masks(arguments: Any, batch: int, target: int, source: int) -> tupl
 def _check_decoder_layer(call: ModuleCall, state: dict[str, Any]) -> Supported[DecoderLayerDims]:
     """Check a call of `nn.TransformerDecoderLayer`."""
     arguments = call.arguments
-    batch_first = _layer_layout(state, "self_attn", "multihead_attn")
+    batch_first = layer_layout(state, "self_attn", "multihead_attn")
     tgt = arguments["tgt"]
     batch, target, width = check_batched(tgt, "tgt", batch_first)
     source, memory_width = _read_memory(arguments["memory"], batch, batch_first)
     masks = _decoder_masks(arguments, batch, target, source)
-    dims = _decoder_layer_dims(call.memo, state, batch, target, source, (width, memory_width), masks)
+    sizes = (state, batch, target, source, (width, memory_width), masks)
+    dims = read_afresh(call, decoder_layer_key(*sizes), lambda: read_decoder_layer(*sizes))
     _check_output(call.output, tgt.shape)
     return Supported(dims, batch_first)
 
@@ -285,7 +198,7 @@ def _stack_layers(state: dict[str, Any], cls: type[nn.Module], *attentions: str)
     for name, layer in container._modules.items():
         try:
             layers.append(check_stage(layer, cls, "", "foreign_layer"))
-            layouts.add(_layer_layout(layers[-1], *attentions))
+            layouts.add(layer_layout(layers[-1], *attentions))
         except Outside as error:
             raise error.within(f"layers.{name}".rstrip(".")) from None
     if not layers:
@@ -312,7 +225,7 @@ def _encoder_dims(
     found = []
     for index, layer in enumerate(layers):
         try:
-            found.append(_encoder_layer_dims(memo, layer, batch, length, width, masks))
+            found.append(encoder_layer_dims(memo, layer, batch, length, width, masks))
         except Outside as error:
             raise error.within(f"layers.{index}") from None
     return StackDims(tuple(found), norm_dims(_final_norm(state), "norm", batch * length, width))
@@ -357,7 +270,7 @@ def _decoder_dims(
     found = []
     for index, layer in enumerate(layers):
         try:
-            found.append(_decoder_layer_dims(memo, layer, batch, target, source, widths, masks))
+            found.append(decoder_layer_dims(memo, layer, batch, target, source, widths, masks))
         except Outside as error:
             raise error.within(f"layers.{index}") from None
     return StackDims(tuple(found), norm_dims(_final_norm(state), "norm", batch * target, widths[0]))
@@ -416,9 +329,6 @@ def _check_transformer(call: ModuleCall, state: dict[str, Any]) -> Supported[Tra
     )
     _check_output(call.output, tgt.shape)
     return Supported(dims, batch_first)
-
-
-R = TypeVar("R")
 
 
 def _within(name: str, read: Callable[[], R]) -> R:
