@@ -17,6 +17,7 @@ import contextlib
 import doctest
 import importlib.util
 import io
+import re
 import runpy
 import shlex
 import subprocess
@@ -49,7 +50,8 @@ RUN = [
 
 
 def agrees(expected: str, printed: str) -> bool:
-    """Compare as doctest does: `...` stands for anything, and runs of white space are one."""
+    """Compare as doctest does: `...` stands for anything, runs of white space are one; versions may be others."""
+    expected, printed = (re.sub(r"\b(torchscan|torch) \d[\w.+]*", r"\1 VERSION", text) for text in (expected, printed))
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     return doctest.OutputChecker().check_output(expected.strip() + "\n", printed.strip() + "\n", flags)
 
@@ -281,3 +283,27 @@ def test_only_pages_with_a_test_of_their_own_are_left_to_it():
         name = Path(page).name
         assert page in PAGES
         assert name in (ROOT / test).read_text(encoding="utf-8"), f"{test} does not mention {name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```python\nprint(1 + 1)  # 3\n```\n", "says '3', printed '2"),
+        ("```python\nfor i in range(2):\n    print(i)\n```\n\n```text\n0\n2\n```\n", "but printed was"),
+        ("```python\nraise ValueError('no')\n```\n", "no"),
+        ("```console\n$ torchscan --version\ntorchscan, version 0.0\n```\n", "shows"),
+        ("```console\n$ torchscan scan nowhere.py:model\n```\n", "nowhere.py"),
+        ("```console\n$ rm -r /\n```\n", "nobody runs"),
+        ("```console\npip install torchscan[everything]\n```\n", "extra"),
+        ("```python\ndef without_a_body()\n```\n", "no body"),
+    ],
+)
+def test_a_page_that_is_wrong_fails(text: str, message: str, folder: Path):
+    (folder / "page.md").write_text(text, encoding="utf-8")
+    with pytest.raises((AssertionError, ValueError), match=re.escape(message)):
+        Page(str(folder / "page.md"), folder).run()
+
+
+def test_what_is_marked_is_not_run(folder: Path):
+    (folder / "page.md").write_text("<!-- not run: it would fail -->\n\n```python\n1 / 0\n```\n", encoding="utf-8")
+    Page(str(folder / "page.md"), folder).run()

@@ -66,7 +66,7 @@ class Relation:
         return self.kind + limit + ("" if self.first_position is None else f" from {self.first_position}")
 
     def matrix(self, output_length: int, input_length: int) -> tuple[tuple[bool, ...], ...]:
-        """Return the relation written out: entry [i][j] says whether input j may affect output i.
+        """Return the relation written out: `[i][j]` says whether input j may affect output i.
 
         Args:
             output_length: T, the number of output positions.

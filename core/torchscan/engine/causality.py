@@ -34,7 +34,7 @@ class CausalityResult:
 
     Args:
         causal: no output position depends on a later input position, and every output position could be judged.
-        matrix: entry [i][j] says whether output position i was seen to depend on input position j.
+        matrix: `[i][j]` says whether output position i was seen to depend on input position j.
         method: `jacobian` (gradients) or `perturbation` (replaced input tokens) found the matrix.
         draws: the number of random draws of inputs; the first is the caller's own.
         leak: the first leaking (output, input) pair, in order of outputs, then inputs; `None` where there is none.
