@@ -45,6 +45,7 @@ class OperatorInfo:
     special: bool = False  # needs more than running and counting
     forbidden: bool = False  # size queries of foreign tensor classes: answered by the tensor itself
     supplemental: bool = False  # `flops` is a plugin's formula, which sees shapes and no types
+    dynamic: bool = False  # the size of its result is a matter of values
 
 
 @attrs.define(eq=False)
@@ -175,6 +176,7 @@ class OperatorBook:
             decompose,
             forbidden=name in _SIZE_QUERIES,
             supplemental=supplemental,
+            dynamic=torch.Tag.dynamic_output_shape in func.tags or not _is_own(func),
         )
 
     def _classify(
@@ -187,7 +189,8 @@ class OperatorBook:
         schema = func._schema
         if all(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns) and schema.returns:
             return "ignored", "Metadata-only tensor view."
-        if not any(_holds_tensor(r.type) for r in schema.returns) and not schema.is_mutable:
+        # Somebody else's operator may answer with a number that it took a contraction to compute.
+        if not any(_holds_tensor(r.type) for r in schema.returns) and not schema.is_mutable and _is_own(func):
             return "ignored", "Returns no tensor."
         if torch.Tag.pointwise in func.tags:
             return "arithmetic", None
@@ -209,6 +212,8 @@ class OperatorBook:
                     parts.append(value)
             if kwargs:
                 parts.append(_signature(kwargs.items()))
+            if info.dynamic:
+                parts.append(_signature((out,)))
             key = tuple(parts)
             found = self._costs.get(key)
         except Exception:  # nested tensors name no shape
@@ -261,6 +266,11 @@ _SIZE_QUERIES = frozenset(
         "prim.layout",
     )
 )
+
+
+def _is_own(func: Any) -> bool:
+    """Say whether an operator is PyTorch's own."""
+    return func.namespace in ("aten", "prim", "prims", "profiler")
 
 
 def _holds_tensor(kind: Any) -> bool:

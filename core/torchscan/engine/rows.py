@@ -104,7 +104,8 @@ class Rows:
     def _remembered(self, record: CallRecord, owners: Any) -> tuple[_Answer | None, Any]:
         """Return the answer of an earlier call with the same estimates from the same handler, and its key."""
         states = record.states
-        if not states or len(sources := set(record.sources.values())) != 1 or record.failed:
+        # What hooks computed is no part of the estimates that make the key.
+        if not states or len(sources := set(record.sources.values())) != 1 or record.failed or record.hooked:
             return None, None
         key = (*sources, id(owners), *states.items())
         try:
