@@ -54,14 +54,23 @@ def _value(text: str) -> Any:
 @click.command()
 @click.argument("target")
 @click.option(
-    "--grid", "grid", multiple=True, required=True, type=Values(), metavar="NAME=A,B",
+    "--grid",
+    "grid",
+    multiple=True,
+    required=True,
+    type=Values(),
+    metavar="NAME=A,B",
     help="A parameter of TARGET and its values; every combination is scanned. May be repeated.",
 )
 @click.option("-o", "--output", metavar="FILE", help="A JSON-lines file that gets each row; resumes when it exists.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Scan in this many processes.")
 @click.option("--inputs", metavar="TARGET", help="A callable that makes the arguments from the configuration.")
 @click.option(
-    "--input", "shapes", multiple=True, type=Sizes(), metavar="SIZES",
+    "--input",
+    "shapes",
+    multiple=True,
+    type=Sizes(),
+    metavar="SIZES",
     help="Generate a positional input of these sizes, batch included: 2,64,512. May be repeated.",
 )
 @click.option("--dtype", default=None, metavar="NAME", help="Type of generated inputs, such as float32, int64.")
@@ -69,7 +78,10 @@ def _value(text: str) -> Any:
 @click.option("--execution", type=click.Choice(["fake", "real"]), default="fake", show_default=True)
 @click.option("--functional", type=click.Choice(["audit", "estimate", "skip"]), default="audit", show_default=True)
 @click.option(
-    "--parameters", type=click.Choice(["auto", "meta", "real"]), default="auto", show_default=True,
+    "--parameters",
+    type=click.Choice(["auto", "meta", "real"]),
+    default="auto",
+    show_default=True,
     help="meta gives the parameters of a fake run no memory.",
 )
 @click.option("--no-plugin", "disabled", multiple=True, metavar="NAME", help="Leave an installed plugin out.")
@@ -155,8 +167,12 @@ def sweep(
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    # Spawned, because a process that has run PyTorch's thread pools cannot be forked safely.
-    context = multiprocessing.get_context("spawn")
+    # Not forked from here: a process that has run PyTorch's thread pools cannot be forked safely. A fork server has
+    # imported PyTorch once and run nothing, so its workers begin at once.
+    server = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if server else "spawn")
+    if server:
+        context.set_forkserver_preload(["torchscan.engine.scanner"])
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(sys.path[:], os.getcwd()))
 
 

@@ -21,6 +21,11 @@ __all__ = ["PLOTTED", "check_axes", "plot"]
 
 #: What can be drawn.
 PLOTTED: Final = ("macs", "module_flops", "dmas", "operator_flops", "parameters", "parameter_bytes")
+#: The page asks the network for nothing.
+_POLICY: Final = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+    "form-action 'none'"
+)
 _SYMBOLS: Final = {"complete": "circle", "partial": "triangle-up-open"}
 
 
@@ -77,7 +82,11 @@ def plot(rows: Iterable[SweepRow], *, x: str | None = None, y: str = "macs", tit
     for label, line in lines.items():
         places = [row.config[across] if numeric else _text(str(row.config[across])) for row in line]
         figure.add_scatter(
-            x=places, name=label, mode="lines+markers", marker_size=9, hovertemplate="%{text}<extra></extra>",
+            x=places,
+            name=label,
+            mode="lines+markers",
+            marker_size=9,
+            hovertemplate="%{text}<extra></extra>",
             **{name.replace(".", "_"): value for name, value in _points(line, first).items()},
         )
     buttons = [
@@ -99,24 +108,38 @@ def plot(rows: Iterable[SweepRow], *, x: str | None = None, y: str = "macs", tit
         xaxis={"title": {"text": _text(across)}, "type": "linear" if numeric else "category"},
         yaxis={"title": {"text": _axis(first, rows)}, "rangemode": "tozero", "exponentformat": "SI"},
         annotations=[
-            {"text": _missing(rows, first), "showarrow": False, "xref": "paper", "yref": "paper", "x": 0, "y": 1.06,
-             "xanchor": "left"}
+            {
+                "text": _missing(rows, first),
+                "showarrow": False,
+                "xref": "paper",
+                "yref": "paper",
+                "x": 0,
+                "y": 1.06,
+                "xanchor": "left",
+            }
         ],
         updatemenus=[
             {"buttons": buttons, "active": shown.index(first) if shown else 0, "x": 1, "xanchor": "right", "y": 1.14},
-            {"buttons": _scales(numeric), "type": "buttons", "direction": "left", "x": 0.7, "xanchor": "right",
-             "y": 1.14},
+            {
+                "buttons": _scales(numeric),
+                "type": "buttons",
+                "direction": "left",
+                "x": 0.7,
+                "xanchor": "right",
+                "y": 1.14,
+            },
         ],
     )
-    page: str = figure.to_html(full_html=True, include_plotlyjs=True, config={"displaylogo": False})
-    return page
+    page: str = figure.to_html(
+        full_html=True, include_plotlyjs=True, config={"displaylogo": False, "showSendToCloud": False}
+    )
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}" />'
+    return page.replace("<head>", f"<head>{policy}", 1)
 
 
 def _scales(numeric: bool) -> list[dict[str, Any]]:
     axes = ("xaxis.type", "yaxis.type") if numeric else ("yaxis.type",)
-    return [
-        {"label": name, "method": "relayout", "args": [dict.fromkeys(axes, name)]} for name in ("linear", "log")
-    ]
+    return [{"label": name, "method": "relayout", "args": [dict.fromkeys(axes, name)]} for name in ("linear", "log")]
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
