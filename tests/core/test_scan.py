@@ -429,3 +429,22 @@ def test_an_empty_container_is_no_work():
     report = scan(nn.Sequential(nn.Sequential(), nn.Linear(2, 2)), (2,))
     assert report.totals.macs.value == 4
     assert report.diagnostics == ()
+
+
+def test_a_module_put_in_anothers_place_goes_on_counting_its_calls():
+    class Swaps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Linear(2, 2, bias=False)
+
+        def forward(self, x):
+            x = self.part(x)
+            self.part = nn.Linear(2, 3, bias=False)
+            return self.part(x)
+
+    module = Swaps()
+    before = module.part
+    report = scan(module, args=(torch.ones(1, 2),))
+    assert report.totals.macs.value == 4 + 6
+    assert [(layer.path, layer.call_index) for layer in report.layers] == [("", 0), ("part", 0), ("part", 1)]
+    assert module.part is before

@@ -62,7 +62,7 @@ def catalogue() -> Iterator[tuple[str, Call]]:
     yield "GroupNorm", (lambda: nn.GroupNorm(2, 4), (f(*image),))
     yield "LocalResponseNorm", (lambda: nn.LocalResponseNorm(2), (f(*image),))
     yield "Threshold", (lambda: nn.Threshold(0.1, 1.0), (f(*flat),))
-    for name in (*_ELEMENTWISE, *PASSIVE - {"Unflatten", "Dropout1d", "Dropout2d", "Dropout3d"}):
+    for name in (*_ELEMENTWISE, "Identity", "Flatten", "Dropout", "AlphaDropout", "FeatureAlphaDropout"):
         yield name, (_build(name), (f(*flat),))
     for name in ("Softmax", "LogSoftmax", "Softmin"):
         yield name, (_build(name, -1), (f(*flat),))

@@ -11,7 +11,7 @@ from native.layers_catalogue import CATALOGUE, PASSIVE
 from native.layers_support import COUNTS, counts, estimates, handler_for, reasons
 from torchscan import ModuleCall
 
-ACTIVE = sorted(CATALOGUE.keys() - PASSIVE)
+ACTIVE = sorted(CATALOGUE.keys() - set(PASSIVE))
 ARITHMETIC = sorted(set(ACTIVE) - {"Embedding", "EmbeddingBag"})
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 from torchscan.contract.errors import IncompleteAnalysisError
 from torchscan.engine import hooks
@@ -91,8 +91,6 @@ class Observation:
     def clear(self) -> None:
         """Forget the finished calls, so that a long loop does not grow; later calls count from zero again."""
         del self._observer.records[: len(self._finished())]
-        running: dict[Any, int] = {}
-        for record in self._observer.records:
-            running[record.place] = running.get(record.place, 0) + 1
+        running = Counter(record.place.path for record in self._observer.records)
         for place in self._observer.tree.places.values():
-            place.calls = running.get(place, 0)
+            place.calls = running[place.path]

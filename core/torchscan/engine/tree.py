@@ -11,16 +11,28 @@ __all__ = ["ModulePlace", "ModuleTree", "own_tensors"]
 
 
 class ModulePlace:
-    """Where one module instance sits in the tree."""
+    """Where one module instance sits in the tree.
 
-    __slots__ = ("calls", "depth", "module", "name", "path")
+    Calls count per path: a module put in another's place during a run goes on where that one stopped.
+    """
 
-    def __init__(self, module: nn.Module, path: str, depth: int, name: str) -> None:
+    __slots__ = ("_counter", "depth", "module", "name", "path")
+
+    def __init__(self, module: nn.Module, path: str, depth: int, name: str, counter: list[int]) -> None:
         self.module = module
         self.path = path
         self.depth = depth
         self.name = name
-        self.calls = 0
+        self._counter = counter
+
+    @property
+    def calls(self) -> int:
+        """How often the path has been called."""
+        return self._counter[0]
+
+    @calls.setter
+    def calls(self, count: int) -> None:
+        self._counter[0] = count
 
 
 class ModuleTree:
@@ -34,6 +46,7 @@ class ModuleTree:
     def __init__(self, root: nn.Module) -> None:
         self.root = root
         self.places: dict[int, ModulePlace] = {}
+        self._counters: dict[str, list[int]] = {}
         self.grow()
 
     def grow(self) -> None:
@@ -49,7 +62,7 @@ class ModuleTree:
                 continue
             visited.add(key)
             if key not in places:
-                places[key] = ModulePlace(module, path, depth, name)
+                places[key] = ModulePlace(module, path, depth, name, self._counters.setdefault(path, [0]))
             children = [(child_name, child) for child_name, child in module._modules.items() if child is not None]
             for child_name, child in reversed(children):
                 stack.append((child, f"{path}.{child_name}" if path else child_name, depth + 1, child_name))
