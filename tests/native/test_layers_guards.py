@@ -173,6 +173,8 @@ def test_a_parameter_of_another_class_is_refused(name):
     assert {found[metric].reason for metric in COUNTS} == {"tensor_subclass"}
 
 
+# PyTorch warns about its quantized tensors, once per process.
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_quantized_tensors_are_refused():
     x = torch.quantize_per_tensor(torch.ones(2, 4), 0.1, 0, torch.qint8)
     call = ModuleCall(nn.Linear(4, 2), (x,), {}, torch.ones(2, 2))
