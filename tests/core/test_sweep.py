@@ -159,6 +159,26 @@ def test_tied_parameters_stay_tied_and_other_threads_are_left_alone():
     assert not nn.Linear(2, 2).weight.is_meta
 
 
+def test_threads_build_side_by_side():
+    """PyTorch walks its hooks while a module is built; none may come or go in another thread meanwhile."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from torchscan.engine.meta_parameters import parameters_on_meta
+
+    def build(_):
+        with parameters_on_meta():
+            return all(parameter.is_meta for parameter in nn.Linear(2, 2).parameters())
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(build, range(400)))
+    finally:
+        sys.setswitchinterval(before)
+    assert not nn.Linear(2, 2).weight.is_meta
+
+
 # -- the file ------------------------------------------------------------------------------------------------------
 
 

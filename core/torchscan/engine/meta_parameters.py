@@ -42,6 +42,18 @@ def _elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return count
 
 
+class _Here(threading.local):
+    known: WeakIdKeyDictionary | None = (
+        None  # the parameters of this thread that are on meta, by what they were made from
+    )
+
+
+_here = _Here()
+_lock = threading.Lock()
+_running = 0
+_handle: Any = None
+
+
 @contextlib.contextmanager
 def parameters_on_meta() -> Iterator[None]:
     """Put every parameter that this thread registers on the meta device, before it is initialized.
@@ -50,29 +62,38 @@ def parameters_on_meta() -> Iterator[None]:
     values, and a builder may read them. Modules register an uninitialized tensor and fill it afterwards, so its memory
     is never touched; a large one is not allocated at all.
     """
-    thread = threading.get_ident()
-    known: WeakIdKeyDictionary = WeakIdKeyDictionary()
-
-    def replace(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter | None:
-        if threading.get_ident() != thread or type(parameter) is not nn.Parameter or parameter.is_meta:
-            return None
-        if parameter.layout is not torch.strided:
-            return None
-        # One object stays one object, and a view into somebody else's storage stays what it is.
-        meta: nn.Parameter | None = known.get(parameter)
-        if meta is None:
-            if parameter.untyped_storage().nbytes() != parameter.numel() * parameter.element_size():
-                return None
-            meta = nn.Parameter(
-                torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype, device="meta"),
-                requires_grad=parameter.requires_grad,
-            )
-            known[parameter] = meta
-        return meta
-
-    handle = register_module_parameter_registration_hook(replace)  # type: ignore[arg-type] # annotated too narrowly
+    global _running, _handle
+    # One hook for all threads: PyTorch walks its hooks while a module is built, and none may come or go meanwhile.
+    with _lock:
+        if _running == 0:
+            _handle = register_module_parameter_registration_hook(_replace)  # type: ignore[arg-type]
+        _running += 1
+    before, _here.known = _here.known, WeakIdKeyDictionary()
     try:
         with _LargeOnMeta():
             yield
     finally:
-        handle.remove()
+        _here.known = before
+        with _lock:
+            _running -= 1
+            if _running == 0:
+                _handle.remove()
+
+
+def _replace(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter | None:
+    known = _here.known
+    if known is None or type(parameter) is not nn.Parameter or parameter.is_meta:
+        return None
+    if parameter.layout is not torch.strided:
+        return None
+    # One object stays one object, and a view into somebody else's storage stays what it is.
+    meta: nn.Parameter | None = known.get(parameter)
+    if meta is None:
+        if parameter.untyped_storage().nbytes() != parameter.numel() * parameter.element_size():
+            return None
+        meta = nn.Parameter(
+            torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype, device="meta"),
+            requires_grad=parameter.requires_grad,
+        )
+        known[parameter] = meta
+    return meta
