@@ -7,9 +7,12 @@ RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
 PACKS := handlers_contrib/einops handlers_contrib/transformers
 QUICK := not slow and not e2e and not browser
+PAGES := scripts/generate_reference.py scripts/generate_hook_reference.py
+# The lower end of the declared range; a test holds the two together.
+OLDEST_TORCH := 2.6.0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint types imports docs dist e2e browser bench ci clean dev
+.PHONY: demo test test-slow lint types imports docs pages pages-check dist matrix matrix-oldest matrix-newest changelog e2e browser bench ci clean dev
 
 ## demo: set everything up and scan the base Transformer
 demo: $(RUNTIME)
@@ -59,5 +62,44 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports
 
+## docs: build the site into site/, where it opens from the disk
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+
+## pages: write the reference pages that follow from the code
+pages: $(READY)
+	for script in $(PAGES); do $(BIN)/python $$script || exit 1; done
+
+## pages-check: say whether they are current
+pages-check: $(READY)
+	for script in $(PAGES); do $(BIN)/python $$script --check || exit 1; done
+
+## dist: build wheel and sdist of the core and of each pack into dist/, and check them
+dist: $(READY)
+	rm -rf dist
+	for project in . $(PACKS); do $(BIN)/python -m build -q --outdir dist $$project || exit 1; done
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python scripts/check_dist.py dist/*
+
+## changelog: what the next release will say
+changelog: $(READY)
+	$(BIN)/towncrier build --draft
+
+## matrix: the tests on the oldest and on the newest PyTorch of the declared range, without the pinned one
+matrix: matrix-oldest matrix-newest
+
+matrix-oldest:
+	$(call suite,oldest,torch==$(OLDEST_TORCH) numpy<2.3)
+
+matrix-newest:
+	$(call suite,newest,torch<3 numpy)
+
+# The rest of the quick suite: pages of the docs are written for the pinned release.
+define suite
+	$(PYTHON) -m venv $(VENV)-$(1)
+	$(VENV)-$(1)/bin/python -m pip --disable-pip-version-check -q install $(PIP_EXTRA) $(foreach each,$(2),"$(each)") -e ".[test,html]"
+	$(VENV)-$(1)/bin/python -m pytest -m "$(QUICK)" -n 2 --dist loadfile --ignore tests/docs
+endef
+
 clean:
-	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
