@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from torchscan import scan
+import torchscan
+from torchscan import Scanner, scan
 
 X = torch.ones(3, 4)
 W = torch.ones(4, 4)
@@ -31,6 +36,247 @@ class TestHooks:
         model[hooked].register_forward_pre_hook(lambda module, args: (times_w(args[0]),))
         assert macs(scan(model, args=(X,))) == ("partial", 96)
         assert macs(scan(model, args=(X,), functional="estimate")) == ("complete", 144)
+
+    @pytest.mark.parametrize("wrap", [lambda module: module, nn.Sequential], ids=["root", "child"])
+    @pytest.mark.parametrize(
+        "register",
+        [
+            lambda module: module.register_forward_pre_hook(lambda m, args: (times_w(args[0]),)),
+            lambda module: module.register_forward_hook(lambda m, args, out: times_w(out)),
+        ],
+        ids=["pre-hook", "forward hook"],
+    )
+    def test_every_place_of_a_hook(self, register, wrap):
+        layer = nn.Linear(4, 4)
+        register(layer)
+        model = wrap(layer)
+        assert macs(scan(model, args=(X,))) == ("partial", 48)
+        estimated = scan(model, args=(X,), functional="estimate")
+        assert macs(estimated) == ("complete", 96)
+        # the operator view: 2 * 48 for each product, both of them
+        assert estimated.totals.operator_flops.value == 192
+        for execution in ("real", "fake"):
+            skipped = scan(model, args=(X,), functional="skip", metrics=["macs"], execution=execution)
+            assert macs(skipped) == ("partial", 48)
+        with Scanner().observe(model) as observation, torch.no_grad():
+            model.eval()(X)
+        assert macs(observation.report()) == ("partial", 48)
+
+    def test_hooks_that_only_look_cost_nothing(self):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        seen = []
+        model[0].register_forward_hook(lambda module, args, out: seen.append(out.shape))
+        model[1].register_forward_pre_hook(lambda module, args: seen.append(args[0].shape))
+        report = scan(model, args=(X,), strict=True)
+        assert macs(report) == ("complete", 96)
+        assert seen == [(3, 4)] * 2
+
+    # Encoder layer, E = 4, F = 8, 3 tokens: 504 products; a hook on linear1 multiplies (3, 8) by (8, 8): 192 more.
+
+    @pytest.mark.parametrize(
+        "build",
+        [
+            lambda layer: layer,
+            lambda layer: nn.TransformerEncoder(layer, 1, enable_nested_tensor=False),
+            lambda layer: nn.Sequential(layer),
+        ],
+        ids=["layer", "stack", "wrapped"],
+    )
+    def test_hooks_inside_of_what_a_native_handler_owns(self, build):
+        def grow(module, args, out):
+            return out @ torch.ones(8, 8)
+
+        def look(module, args, out):
+            return None
+
+        tokens = torch.ones(1, 3, 4)
+        for hook, status, known in ((look, "complete", 504), (grow, "partial", 504)):
+            model = build(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True))
+            for module in model.modules():
+                if isinstance(module, nn.Linear) and module.out_features == 8:
+                    module.register_forward_hook(hook)
+            report = scan(model, args=(tokens,))
+            assert macs(report) == (status, known)
+            assert macs(scan(model, args=(tokens,), functional="estimate")) == (
+                "complete",
+                known if hook is look else 504 + 192,
+            )
+
+    def test_equal_operators_in_a_hook_and_in_the_body_add_up(self):
+        class Adds(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc = nn.Linear(4, 4, bias=False)
+
+            def forward(self, x):
+                return self.fc(x) + 1
+
+        model = Adds()
+        model.fc.register_forward_hook(lambda module, args, out: out + 1)
+        # 3 * 4 * 7 in the layer, one add for each of 12 outputs in the hook, one in the body
+        assert scan(model, args=(X,), functional="estimate").totals.module_flops.value == 84 + 12 + 12
+
+    def test_a_contraction_that_a_hook_writes_out(self):
+        layer = nn.Linear(4, 4)
+        layer.register_forward_pre_hook(lambda module, args: ((args[0][:, :, None] * W).sum(1),))
+        for functional in ("audit", "estimate"):
+            assert macs(scan(layer, args=(X,), functional=functional)) == ("partial", 48)
+
+
+class OwnCall(nn.Linear):
+    def __call__(self, x):
+        return times_w(super().__call__(times_w(x)))
+
+
+class NoHooks(nn.Module):
+    """Calls its forward by itself, so that PyTorch calls no hook for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def __call__(self, x):
+        return self.forward(x)
+
+    def forward(self, x):
+        return self.fc(times_w(x))
+
+
+class TestOwnCall:
+    """A class with a `__call__` of its own works where no hook of PyTorch's is heard."""
+
+    @pytest.mark.parametrize("wrap", [lambda module: module, nn.Sequential], ids=["root", "child"])
+    def test_work_around_the_call(self, wrap):
+        # 48 in the layer, 48 before and 48 after it
+        assert macs(scan(wrap(OwnCall(4, 4)), args=(X,))) == ("partial", 48)
+        assert macs(scan(wrap(OwnCall(4, 4)), args=(X,), functional="estimate")) == ("complete", 144)
+
+    @pytest.mark.parametrize("wrap", [lambda module: module, nn.Sequential], ids=["root", "child"])
+    def test_a_call_that_nobody_hears(self, wrap):
+        model = wrap(NoHooks())
+        report = scan(model, args=(X,))
+        assert macs(report) == ("partial", 48)
+        root = report.layers[0]
+        assert (root.path, root.type) == ("", type(model).__name__)
+        assert root.input.args[0].shape == (3, 4)
+        assert root.output.shape == (3, 4)
+        assert report.totals.parameters.value == 20
+        assert macs(scan(model, args=(X,), functional="estimate")) == ("complete", 96)
+
+    def test_a_leaf_that_nobody_hears(self):
+        class Alone(nn.Linear):
+            def __call__(self, x):
+                return self.forward(x)
+
+        assert macs(scan(Alone(4, 4), args=(X,)))[0] == "unavailable"
+        assert macs(scan(Alone(4, 4), args=(X,), functional="estimate")) == ("complete", 48)
+
+
+@pytest.mark.parametrize("functional", ["audit", "estimate", "skip"])
+@pytest.mark.parametrize("container", [nn.Sequential(nn.Linear(4, 4)), nn.Sequential()], ids=["full", "empty"])
+def test_a_container_whose_instance_has_another_forward(container, functional):
+    container.forward = times_w
+    state = macs(scan(container, args=(X,), functional=functional))
+    assert state == (("complete", 48) if functional == "estimate" else ("unavailable", None))
+
+
+class InThreads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.here = nn.Linear(4, 4)
+        self.there = nn.Linear(4, 4)
+
+    def forward(self, x):
+        with ThreadPoolExecutor(1) as pool:
+            return self.here(x), pool.submit(self.there, x).result()
+
+
+@pytest.mark.parametrize("functional", ["audit", "estimate"])
+def test_modules_called_in_other_threads_are_missed_and_said_to_be(functional):
+    report = scan(InThreads(), args=(X,), functional=functional)
+    for name in ("macs", "module_flops", "dmas", "operator_flops"):
+        assert getattr(report.totals, name).status == "partial"
+    assert macs(report) == ("partial", 48)
+    assert [d.path for d in report.diagnostics if d.code == "unobserved_call"] == ["there"]
+    with pytest.raises(torchscan.IncompleteAnalysisError):
+        scan(InThreads(), args=(X,), strict=True)
+
+
+def test_two_models_in_two_threads_do_not_take_the_other_for_their_own():
+    barrier = Barrier(2)
+
+    class Meets(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x):
+            barrier.wait(10)
+            x = self.fc(x)
+            barrier.wait(10)
+            return x
+
+    with ThreadPoolExecutor(2) as pool:
+        for report in pool.map(lambda _: scan(Meets(), args=(X,)), range(2)):
+            assert macs(report) == ("complete", 48)
+            assert not report.diagnostics
+
+
+class Numpy(nn.Module):
+    def forward(self, x):
+        return torch.from_numpy(x.numpy() @ W.numpy())
+
+
+class BesideNumpy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(torch.from_numpy(x.numpy() @ W.numpy()))
+
+
+class Constant(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+@pytest.mark.parametrize("functional", ["audit", "estimate"])
+def test_values_that_leave_for_numpy_and_come_back(functional):
+    assert macs(scan(Numpy(), args=(X,), functional=functional))[0] == "unavailable"
+    assert macs(scan(BesideNumpy(), args=(X,), functional=functional)) == ("partial", 48)
+    assert macs(scan(Constant(), args=(X,), functional=functional)) == ("complete", 48)
+
+
+class Given(nn.Module):
+    """Hands out a tensor that no operator made."""
+
+    def __init__(self, make) -> None:
+        super().__init__()
+        self.make = make
+        self.table = torch.ones(3, 4)
+
+    def forward(self, x):
+        return self.make(self, x)
+
+
+@pytest.mark.parametrize(
+    ("make", "status"),
+    [
+        (lambda module, x: x, "complete"),
+        (lambda module, x: module.table, "complete"),
+        (lambda module, x: {"y": [x, (module.table, None)]}, "complete"),
+        # what a compiled extension returns: a tensor that was never there before
+        (lambda module, x: torch.from_dlpack(np.ones((3, 4), dtype=np.float32)), "unavailable"),
+    ],
+    ids=["argument", "attribute", "nested", "elsewhere"],
+)
+def test_a_leaf_without_operators_did_nothing_only_if_it_made_nothing(make, status):
+    assert scan(Given(make), args=(X,), functional="estimate").totals.macs.status == status
 
 
 class Picks(nn.Module):

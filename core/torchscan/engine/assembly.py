@@ -14,7 +14,7 @@ from torchscan.engine.observer import BITS, Observer
 from torchscan.engine.operator_view import not_requested, operator_report
 from torchscan.engine.parameters import StoredTensors, count_stored
 from torchscan.engine.plan import Plan
-from torchscan.engine.rows import Rows
+from torchscan.engine.rows import Rows, hand_up
 from torchscan.report.schema import Context, Inputs, MetricResult, OperatorReport, PluginUsed, Report, Totals
 
 __all__ = ["assemble"]
@@ -44,18 +44,36 @@ def assemble(
     """
     records = observer.records
     stored, reached = count_stored(observer.tree.places.values(), records)
-    rows = Rows(plan)
+    rows = Rows(plan, unobserved=bool(observer.elsewhere_called))
+    hand_up(records)
     layers = tuple([rows.row(record, *reached.get(record, ())) for record in records])
     root = observer.tree.root
-    operators = operator_report(records, root) if plan.operator_view else not_requested()
+    unobserved = tuple(_unobserved(observer)) if plan.mode != "structure" else ()
+    operators = operator_report(records, root, unobserved) if plan.operator_view else not_requested()
     return Report(
         context=_context(root, plan, stored, training_before, execution_mode, tuple(plugins)),
         inputs=inputs,
         layers=layers,
         totals=_totals(plan, rows, stored, operators),
         operator_flops=operators,
-        diagnostics=(*diagnostics, *rows.diagnostics, *rows.audit.diagnostics(), *operators.diagnostics),
+        diagnostics=(
+            *diagnostics,
+            *rows.diagnostics,
+            *rows.audit.diagnostics(),
+            *(unobserved if not plan.operator_view else ()),
+            *operators.diagnostics,
+        ),
     )
+
+
+def _unobserved(observer: Observer) -> Iterable[Diagnostic]:
+    for path, kind in observer.elsewhere_called.items():
+        yield Diagnostic(
+            "unobserved_call",
+            f"{path or 'the model'}: {kind} was called in another thread than the model, so what the call computed is "
+            "unknown. Call it in the model's own thread, or scan it by itself.",
+            path=path,
+        )
 
 
 def _totals(plan: Plan, rows: Rows, stored: StoredTensors, operators: OperatorReport) -> Totals:

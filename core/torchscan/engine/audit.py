@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from torchscan.contract.diagnostics import Diagnostic
 from torchscan.contract.operators import OPERATOR_KINDS
 from torchscan.contract.states import Complete, MetricState, Partial
-from torchscan.engine.hidden import hidden_sums
+from torchscan.engine.hidden import hidden_sums, round_trips
 from torchscan.engine.observer import CallRecord
 from torchscan.engine.operators import OperatorCost
 from torchscan.engine.plan import Plan
@@ -18,16 +18,18 @@ from torchscan.engine.plan import Plan
 __all__ = ["Audit", "is_leaf"]
 
 _NOTHING: Final[frozenset[str]] = frozenset()
+_SEQUENTIAL: Final = torch.nn.Sequential.forward
 _INTEGER_CONTRACTION: Final = frozenset({"macs", "dmas"})
 
 
 def is_leaf(record: CallRecord) -> bool:
     """Say whether a call stands for itself: it has no children, and its module is made for more than holding some."""
-    return not record.children and not record.has_submodules and not _is_pure_container(record.module_type)
+    return not record.children and not record.has_submodules and not _is_pure_container(record)
 
 
-def _is_pure_container(kind: type) -> bool:
-    return getattr(kind, "forward", None) is torch.nn.Sequential.forward
+def _is_pure_container(record: CallRecord) -> bool:
+    """Say whether a call runs its children one after the other and nothing else."""
+    return getattr(record.module_type, "forward", None) is _SEQUENTIAL and not record.replaced
 
 
 def _affected(cost: OperatorCost) -> frozenset[str]:
@@ -37,6 +39,12 @@ def _affected(cost: OperatorCost) -> frozenset[str]:
         return affected
     # Integer arithmetic is no FLOP and index work is no data movement; an integer contraction still has its terms.
     return _INTEGER_CONTRACTION if cost.info.kind == "contraction" else _NOTHING
+
+
+def _hidden(operators: Mapping[OperatorCost, int], metric: str) -> frozenset[OperatorCost]:
+    """Return the operators that are a sign of work of which they say nothing themselves."""
+    found = round_trips(operators)
+    return found | hidden_sums(operators) if metric == "macs" else found
 
 
 class Audit:
@@ -49,9 +57,8 @@ class Audit:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._hidden: dict[CallRecord, frozenset[OperatorCost]] = {}
         self._alarms: dict[tuple[str, str], tuple[dict[Any, int], set[str]]] = {}
-        self._unseen: dict[str, str] = {}
+        self._unseen: dict[tuple[str, str], str] = {}
 
     def body(self, record: CallRecord, metric: str) -> MetricState | None:
         """Return the state of a body's own work, or `None` where there was none.
@@ -61,43 +68,50 @@ class Audit:
             metric: one of the counts.
 
         """
-        operators = record.operators if not record.hooked else {**record.operators, **record.hooked}
         if self._plan.functional == "estimate":
-            return self._estimate(record, metric, operators, worked=is_leaf(record))
+            return self._estimate(record, metric, record.ran(), worked=is_leaf(record))
         if not self._plan.audits:
-            if _is_pure_container(record.module_type):
-                return None
-            self._unseen.setdefault(record.place.path, record.module_type.__name__)
-            return Partial(0, "the body was not observed")
-        return self._unexplained(record, metric, operators)
+            if _is_pure_container(record):
+                return None if record.hooked is None else self._unobserved(record, "hooks")
+            return self._unobserved(record, "body")
+        return self._unexplained(record, metric, record.ran())
 
     def hooks(self, record: CallRecord, metric: str) -> MetricState | None:
-        """Return the state of what foreign pre-hooks did in a call that a handler explains, or `None`."""
+        """Return the state of what foreign hooks did in a call that a handler explains, or `None`."""
         assert record.hooked is not None
         if self._plan.functional == "estimate":
             return self._estimate(record, metric, record.hooked, worked=False)
+        if not self._plan.audits:
+            return self._unobserved(record, "hooks")
         return self._unexplained(record, metric, record.hooked)
 
-    def _unexplained(self, record: CallRecord, metric: str, operators: dict[OperatorCost, int]) -> MetricState | None:
+    def _unobserved(self, record: CallRecord, what: str) -> MetricState:
+        self._unseen.setdefault((record.place.path, what), record.module_type.__name__)
+        return Partial(0, f"the {what} {'was' if what == 'body' else 'were'} not observed")
+
+    def _unexplained(
+        self, record: CallRecord, metric: str, operators: Mapping[OperatorCost, int]
+    ) -> MetricState | None:
         found = False
+        hidden = _hidden(operators, metric)
         for cost, count in operators.items():
-            if metric in _affected(cost) or self._hides(record, cost, metric):
+            if metric in _affected(cost) or cost in hidden:
                 self._alarm(record, cost, count, metric)
                 found = True
         return Partial(0, "work that no handler accounts for") if found else None
 
     def _estimate(
-        self, record: CallRecord, metric: str, operators: dict[OperatorCost, int], *, worked: bool
+        self, record: CallRecord, metric: str, operators: Mapping[OperatorCost, int], *, worked: bool
     ) -> MetricState | None:
         known = 0
         complete = True
+        hidden = _hidden(operators, metric)
         for cost, count in operators.items():
-            hides = self._hides(record, cost, metric)
-            if not hides and metric not in _affected(cost):
+            if cost not in hidden and metric not in _affected(cost):
                 continue
             worked = True
             # The terms of a sum of products are those of another operator's products: no formula of its own knows.
-            value = None if hides else cost.estimate().get(metric)
+            value = None if cost in hidden else cost.estimate().get(metric)
             if value is None:
                 complete = False
                 self._alarm(record, cost, count, metric)
@@ -106,14 +120,6 @@ class Audit:
         if not worked:
             return None
         return Complete(known) if complete else Partial(known, "an operator has no formula")
-
-    def _hides(self, record: CallRecord, cost: OperatorCost, metric: str) -> bool:
-        if metric != "macs":
-            return False
-        found = self._hidden.get(record)
-        if found is None:
-            found = self._hidden[record] = hidden_sums(record.operators)
-        return cost in found
 
     def _alarm(self, record: CallRecord, cost: OperatorCost, count: int, metric: str) -> None:
         counts, metrics = self._alarms.setdefault((record.place.path, cost.info.name), ({}, set()))
@@ -132,20 +138,28 @@ class Audit:
         for (path, operator), (counts, metrics) in self._alarms.items():
             names = [name for name in ("macs", "module_flops", "dmas") if name in metrics]
             calls = sum(counts.values())
+            message = (
+                f"{operator} ran {calls} time(s) in the module's own body and {missing} {', '.join(names)}. {remedy}"
+            )
+            if operator == "aten.lift_fresh":
+                message = (
+                    "values left PyTorch (for NumPy) and came back as new tensors; what was computed in between is "
+                    "unknown. Compute it in PyTorch, or register a handler for the module."
+                )
             yield Diagnostic(
                 "unattributed_operator",
-                f"{path or 'the model'}: {operator} ran {calls} time(s) in the module's own body and {missing} "
-                f"{', '.join(names)}. {remedy}",
+                f"{path or 'the model'}: {message}",
                 metric=names[0],
                 path=path,
                 operator=operator,
                 calls=calls,
                 reason=",".join(names),
             )
-        for path, kind in self._unseen.items():
+        for (path, what), kind in self._unseen.items():
+            verb = "was" if what == "body" else "were"
             yield Diagnostic(
                 "unaudited_module",
-                f"{path or 'the model'}: the body of {kind} was not observed (functional='skip'), so its own work is "
-                "unknown. Scan with functional='audit'.",
+                f"{path or 'the model'}: the {what} of {kind} {verb} not observed (functional='skip'), so what runs "
+                "there is unknown. Scan with functional='audit'.",
                 path=path,
             )

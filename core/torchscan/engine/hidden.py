@@ -1,8 +1,12 @@
-"""Contractions that no single operator shows: a body that multiplies two tensors and then sums along an axis.
+"""Work that no single operator shows.
+
+Contractions: a body that multiplies two tensors and then sums along an axis.
 
 `(a * b).sum(-1)` is a contraction, but the dispatcher sees an elementwise product and a reduction, each without a
 product term of its own. Which sum gets which product would take following every tensor; the operators of one body, in
 the order they first ran, are enough to never call such a body's MACs complete.
+
+Round trips: a body that hands values to NumPy and makes a tensor of what comes back. What NumPy computed is unknown.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Any
 from torchscan.contract.operators import TensorSpec
 from torchscan.engine.operators import OperatorCost
 
-__all__ = ["hidden_sums"]
+__all__ = ["hidden_sums", "round_trips"]
 
 #: Operators that hand on some of the elements of a tensor, or more of them: after these, sizes say nothing.
 _RESIZING = frozenset(
@@ -72,6 +76,30 @@ def hidden_sums(operators: Mapping[OperatorCost, int]) -> frozenset[OperatorCost
             candidates = products if count > 1 else earlier
             if any(cost.floating == floating and (resized or made == summed) for floating, made in candidates):
                 found.add(cost)
+    return frozenset(found)
+
+
+def round_trips(operators: Mapping[OperatorCost, int]) -> frozenset[OperatorCost]:
+    """Return the operators of a body that made tensors of values from outside, after others had left for it.
+
+    `Tensor.numpy()` dispatches a detach, and `torch.from_numpy()` or `torch.tensor()` a lift; a lift alone makes a
+    constant.
+
+    Args:
+        operators: what the body dispatched, in the order of first dispatch.
+
+    """
+    found: set[OperatorCost] = set()
+    left = False
+    for cost in operators:
+        name = cost.info.name
+        if name not in ("aten.detach", "aten.lift_fresh") or cost.call is None:
+            continue
+        many = any(spec.numel > 1 for spec in _specs(cost.call.args))
+        if name == "aten.detach":
+            left |= many
+        elif left and many and cost.floating:
+            found.add(cost)
     return frozenset(found)
 
 

@@ -1,7 +1,8 @@
 """One pair of process-wide module hooks, shared by all running observers.
 
 Hooks on the modules themselves would switch PyTorch's Transformer fast path off and change what is measured; the
-process-wide ones do not. They are installed while at least one observer runs, and each hears only its own thread.
+process-wide ones do not. They are installed while at least one observer runs. Each hears the calls of its own thread,
+and of other threads no more than that something was called there.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ class Listener(Protocol):
     def failed(self, module: nn.Module) -> None:
         """Hear that the call raised."""
 
+    def elsewhere(self, module: nn.Module) -> None:
+        """Hear that a call begins in another thread."""
+
 
 class _Listeners(threading.local):
     def __init__(self) -> None:
@@ -38,12 +42,18 @@ class _Listeners(threading.local):
 _here = _Listeners()
 _lock = threading.Lock()
 _count = 0
+_everyone: tuple[Listener, ...] = ()
 _handles: list[Any] = []
 
 
 def _before(module: nn.Module, args: tuple[Any, ...]) -> None:
-    for listener in _here.running:
+    running = _here.running
+    for listener in running:
         listener.enter(module)
+    if len(_everyone) != len(running):
+        for listener in _everyone:
+            if listener not in running:
+                listener.elsewhere(module)
 
 
 _NO_OUTPUT = object()
@@ -73,19 +83,21 @@ def _install() -> list[Any]:
 
 def listen(listener: Listener) -> None:
     """Start to report the calls of this thread to `listener`."""
-    global _count
+    global _count, _everyone
     with _lock:
         if _count == 0:
             _handles.extend(_install())
         _count += 1
+        _everyone = (*_everyone, listener)
     _here.running = (*_here.running, listener)
 
 
 def unlisten(listener: Listener) -> None:
     """Stop; the last one out removes the hooks."""
-    global _count
+    global _count, _everyone
     _here.running = tuple(other for other in _here.running if other is not listener)
     with _lock:
+        _everyone = tuple(other for other in _everyone if other is not listener)
         _count -= 1
         if _count == 0:
             while _handles:

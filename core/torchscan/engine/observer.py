@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -20,8 +20,8 @@ from torchscan.contract.diagnostics import Diagnostic
 from torchscan.contract.states import METRICS, Complete, Partial, Unavailable
 from torchscan.contract.tokens import TokenDependencies
 from torchscan.engine.estimates import BadResult, checked_state, checked_tokens, failure_state
+from torchscan.engine.foreign_hooks import has_foreign_hooks, in_hook
 from torchscan.engine.operators import OperatorCost
-from torchscan.engine.prehooks import has_foreign_hooks, in_forward
 from torchscan.engine.tree import ModulePlace, ModuleTree
 from torchscan.engine.values import describe, describe_call
 from torchscan.plugins.resolution import Candidate, Resolver
@@ -54,9 +54,12 @@ class CallRecord:
         "failed",
         "has_submodules",
         "hooked",
+        "inherited",
         "input",
+        "left",
         "may_own",
         "module_type",
+        "opaque",
         "operators",
         "output",
         "owned",
@@ -64,6 +67,7 @@ class CallRecord:
         "owners",
         "parent",
         "place",
+        "replaced",
         "silenced",
         "sources",
         "states",
@@ -85,16 +89,29 @@ class CallRecord:
         self.children = 0
         self.failed = True  # until it returns
         self.has_submodules = False
+        self.replaced = False  # `forward` is the instance's own
+        self.opaque = False  # no operator was seen, and yet there is a new tensor
         self.module_type: type = type(place.module)
         self.input: CallInput = _NO_INPUT
         self.output: Value = _FAILED
         self.operators: dict[OperatorCost, int] = {}
-        self.hooked: dict[OperatorCost, int] | None = None  # what foreign pre-hooks ran, where there are some
+        self.hooked: dict[OperatorCost, int] | None = None  # what foreign hooks ran in this call, where there are some
+        self.left: tuple[nn.Module, ...] = ()  # children with foreign forward hooks, which run after they returned
+        self.inherited: dict[str, list[CallRecord]] | None = None  # hooked calls below, of a metric that this call owns
         self.states: dict[str, Any] = {}  # int, or a state
         self.sources: dict[str, Candidate] = {}
         self.tokens: TokenDependencies | None = None
         self.tokens_source: Candidate | None = None
         self.chain: Chain | None = None
+
+    def ran(self) -> Mapping[OperatorCost, int]:
+        """Return every operator that ran in this call outside of its children, those of hooks included."""
+        if not self.hooked:
+            return self.operators
+        together = dict(self.operators)
+        for cost, count in self.hooked.items():
+            together[cost] = together.get(cost, 0) + count
+        return together
 
 
 class Chain:
@@ -191,7 +208,10 @@ class Observer:
         self._readable = readable if readable is not None else itself
         self._progress = progress
         self._whole = whole
-        self._afterwards: dict[OperatorCost, int] | None = None
+        # What runs outside of every call, where that too is the root's own: its hooks, a `__call__` of its own.
+        self._outside: dict[OperatorCost, int] | None = {} if whole else None
+        self._hooks_of: CallRecord | None = None  # the last outermost call, where its forward hooks follow
+        self.elsewhere_called: dict[str, str] = {}  # path and type of modules that another thread called
         self._places = tree.places
         self._wanted: dict[int, frozenset[str]] = {}
         self._static: dict[type, tuple[int, int]] = {}
@@ -216,9 +236,10 @@ class Observer:
         if self.suspended:
             return None
         if not stack:
-            return self._afterwards
+            last = self._hooks_of
+            return last.hooked if last is not None and in_hook(last.place.module, ()) else self._outside
         record = stack[-1]
-        if record.hooked is not None and not in_forward(record.place.module):
+        if record.hooked is not None and in_hook(record.place.module, record.left):
             return record.hooked
         return record.operators
 
@@ -250,7 +271,7 @@ class Observer:
                 record.silenced = bool(counts) and counts & ~by_caller == 0
         else:
             record = CallRecord(place, None, 0)
-        if module._forward_pre_hooks and has_foreign_hooks(module):
+        if module._forward_pre_hooks and has_foreign_hooks(module._forward_pre_hooks):
             record.hooked = {}
         place.calls += 1
         self.records.append(record)
@@ -267,10 +288,11 @@ class Observer:
             return
         record = stack.pop()
         record.failed = False
-        if self._whole and not stack:
-            # The rest of a scanned call is the root's own forward hooks.
-            record.hooked = self._afterwards = record.hooked or {}
+        if module._forward_hooks and has_foreign_hooks(module._forward_hooks):
+            self._hooks_follow(record, module)
         record.module_type = type(module)
+        if "forward" in module.__dict__:
+            record.replaced = True
         if module._modules:
             record.has_submodules = any(child is not None for child in module._modules.values())
         record.input = describe_call(args, kwargs)
@@ -278,6 +300,8 @@ class Observer:
         wanted = self._requested & ~record.covered
         if wanted:
             self._estimate(record, module, args, kwargs, output, wanted)
+        if not record.operators and not record.children and not record.states:
+            record.opaque = _appeared(module, args, kwargs, output)
         if self._spatial:
             self._link(record, args, output)
 
@@ -285,6 +309,61 @@ class Observer:
         """Hear that the call raised."""
         if not self.suspended and self._unwind(module):
             self.stack.pop()
+
+    def elsewhere(self, module: nn.Module) -> None:
+        """Hear that another thread called a module: what happens in that call is out of sight."""
+        if self._whole:
+            place = self._places.get(id(module))
+            if place is not None and place.module is module:
+                self.elsewhere_called[place.path] = type(module).__name__
+            elif "_is_replica" in module.__dict__:
+                self.elsewhere_called.setdefault("", type(module).__name__)
+
+    def finish(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        """Hear that the scanned call is over: what ran outside of every heard call was the root's own.
+
+        Args:
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            output: what it returned.
+
+        """
+        root = next((record for record in self.records if record.place.module is self.tree.root), None)
+        if root is None or root.parent is not None:
+            root = self._unheard(args, kwargs, output)
+        elif self._outside:
+            root.hooked = root.hooked or {}
+            for cost, count in self._outside.items():
+                root.hooked[cost] = root.hooked.get(cost, 0) + count
+
+    def _unheard(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> CallRecord:
+        """Record the call of a root whose `__call__` is its own, so that PyTorch told nobody of it."""
+        module = self.tree.root
+        place = self._places[id(module)]
+        record = CallRecord(place, None, 0)
+        place.calls += 1
+        record.failed = False
+        record.has_submodules = any(child is not None for child in module._modules.values())
+        record.input = describe_call(args, kwargs)
+        record.output = describe(output)
+        record.operators = dict(self._outside or {})
+        for other in self.records:
+            if other.parent is None:
+                other.parent = record
+                record.children += 1
+        self.records.insert(0, record)
+        return record
+
+    def _hooks_follow(self, record: CallRecord, module: nn.Module) -> None:
+        """Expect the forward hooks of a module that just returned, in the middle of its parent's call if it has one."""
+        if not self.stack:
+            self._hooks_of = around = record
+        else:
+            around = self.stack[-1]
+            if not any(module is other for other in around.left):
+                around.left = (*around.left, module)
+        if around.hooked is None:
+            around.hooked = {}
 
     def _unwind(self, module: nn.Module) -> bool:
         """Make the record of `module` the top of the stack; calls above it ended without a word, so they failed."""
@@ -417,7 +496,7 @@ class Observer:
         if chain is not None:
             record.chain = None
             if "receptive_field" not in states:
-                if chain.ends(args, output, record.operators):
+                if chain.ends(args, output, record.ran()):
                     states["receptive_field"] = chain.receptive_field
                     states["effective_stride"] = chain.stride
                     states["effective_padding"] = chain.padding
@@ -432,6 +511,24 @@ class Observer:
             chain.spatial |= type(field) is int or field is _NO_CHAIN["receptive_field"]
             if not chain.broken:
                 chain.link(args, output, states)
+
+
+def _appeared(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> bool:
+    """Say whether an output tensor is neither an argument nor kept by the module."""
+    kept = (*module._parameters.values(), *module._buffers.values(), *module.__dict__.values())
+    known = {id(tensor) for tensor in (*_tensors((args, dict(kwargs))), *_tensors(kept))}
+    return any(id(tensor) not in known for tensor in _tensors(output))
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)) and depth < 4:
+        for item in value:
+            yield from _tensors(item, depth + 1)
+    elif isinstance(value, dict) and depth < 4:
+        for item in value.values():
+            yield from _tensors(item, depth + 1)
 
 
 def as_state(value: Any) -> Complete | Partial | Unavailable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import torch
@@ -26,15 +26,27 @@ def not_requested() -> OperatorReport:
     )
 
 
-def operator_report(records: Iterable[CallRecord], root: nn.Module) -> OperatorReport:
-    """Return the view of observed calls, summed per module path and operator."""
+def operator_report(
+    records: Iterable[CallRecord], root: nn.Module, unobserved: Iterable[Diagnostic] = ()
+) -> OperatorReport:
+    """Return the view of observed calls, summed per module path and operator.
+
+    Args:
+        records: the calls.
+        root: the model.
+        unobserved: what is known to have run out of sight.
+
+    """
     name = type(root).__name__
     return tally_report(
-        ((f"{name}.{record.place.path}" if record.place.path else name), record.operators) for record in records
+        (((f"{name}.{record.place.path}" if record.place.path else name), record.ran()) for record in records),
+        unobserved,
     )
 
 
-def tally_report(tallies: Iterable[tuple[str, dict[OperatorCost, int]]]) -> OperatorReport:
+def tally_report(
+    tallies: Iterable[tuple[str, Mapping[OperatorCost, int]]], unobserved: Iterable[Diagnostic] = ()
+) -> OperatorReport:
     """Return the view of (dotted module name, operators of its own body) pairs; parents include their children."""
     by_module: dict[str, int] = {}
     by_operator: dict[str, int] = {}
@@ -69,7 +81,8 @@ def tally_report(tallies: Iterable[tuple[str, dict[OperatorCost, int]]]) -> Oper
             for end in range(1, len(parts) + 1):
                 prefix = ".".join(parts[:end])
                 by_module[prefix] = by_module.get(prefix, 0) + own
-    diagnostics = [
+    diagnostics = list(unobserved)
+    diagnostics += [
         Diagnostic(
             "uncounted_operator",
             f"{name} was observed {count} time(s), but no FLOP formula is registered.",

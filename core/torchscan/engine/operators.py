@@ -134,7 +134,7 @@ class OperatorBook:
             info.func = func
             info.run = func._op if type(func) is torch._ops.OpOverload else func
             info.special = info.forbidden or info.decompose or bool(info.writes)
-            if info.kind == "ignored" and info.flops is None:
+            if info.kind == "ignored" and info.flops is None and info.name not in _TELLING:
                 info.free = OperatorCost(info)
             self.infos[id(func)] = info
         return info
@@ -266,6 +266,10 @@ _SIZE_QUERIES = frozenset(
         "prim.layout",
     )
 )
+
+
+#: No work, but their operands tell whether values left PyTorch and came back (`torchscan.engine.hidden`).
+_TELLING = frozenset(("aten.detach", "aten.lift_fresh"))
 
 
 def _is_own(func: Any) -> bool:

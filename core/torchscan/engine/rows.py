@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
 
 from torchscan.contract.diagnostics import Diagnostic
-from torchscan.contract.states import COUNT_METRICS, METRICS, SPATIAL_METRICS, UNITS, Partial, Unavailable, add
+from torchscan.contract.states import (
+    COUNT_METRICS,
+    METRICS,
+    SPATIAL_METRICS,
+    UNITS,
+    MetricState,
+    Partial,
+    Unavailable,
+    add,
+)
 from torchscan.contract.tokens import TokenDependencies
 from torchscan.engine.audit import Audit, is_leaf
 from torchscan.engine.estimates import WireState
@@ -17,7 +27,7 @@ from torchscan.engine.sums import Sum
 from torchscan.plugins.resolution import NATIVE_METHOD, Candidate
 from torchscan.report.schema import BufferCount, LayerRecord, MetricOwner, MetricResult, ParameterCount
 
-__all__ = ["Rows"]
+__all__ = ["Rows", "hand_up"]
 
 #: The method of work that operator formulas counted, or could not.
 OPERATOR_METHOD: Final = "operator_formula"
@@ -44,14 +54,16 @@ class Rows:
 
     Args:
         plan: what the scan was asked to do.
+        unobserved: whether the model called modules in other threads.
 
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, unobserved: bool = False) -> None:
         self.diagnostics: list[Diagnostic] = []
         self.sums = {name: Sum() for name in COUNT_METRICS}
         self.audit = Audit(plan)
         self._bits = plan.bits
+        self._unobserved = unobserved
         self._estimating = plan.functional == "estimate"
         self._results: dict[Any, MetricResult] = {}
         self._answers: dict[Any, _Answer] = {}
@@ -105,7 +117,9 @@ class Rows:
         """Return the answer of an earlier call with the same estimates from the same handler, and its key."""
         states = record.states
         # What hooks computed is no part of the estimates that make the key.
-        if not states or len(sources := set(record.sources.values())) != 1 or record.failed or record.hooked:
+        if not states or len(sources := set(record.sources.values())) != 1 or record.failed or _has_more(record):
+            return None, None
+        if self._unobserved and record.parent is None:
             return None, None
         key = (*sources, id(owners), *states.items())
         try:
@@ -141,14 +155,14 @@ class Rows:
                     if candidate is not None:
                         ownership[name] = result.scope
                         handlers[name] = candidate.plugin
-                    metrics[name] = result
-                    if record.hooked and name in self.sums:
-                        metrics[name] = self._with_hooks(record, name, result)
-                    repeats &= not record.hooked
+                    metrics[name] = self._with_hooks(record, name, result) if _has_more(record) else result
+                    repeats &= not _has_more(record)
                     repeats &= type(value) is int or (type(value) is Unavailable and value.expected)
                 else:
                     self._unsupplied(record, name, metrics)
                     repeats = False  # depends on what else ran in the call
+            if self._unobserved and record.parent is None:
+                self._add_unobserved(record, metrics)
         return _Answer(metrics, ownership, covered, handlers, repeats)
 
     def _fail(self, record: CallRecord) -> None:
@@ -199,13 +213,31 @@ class Rows:
         return MetricResult.of(value, unit=UNITS[name], scope=scope, method=method)
 
     def _with_hooks(self, record: CallRecord, name: str, result: MetricResult) -> MetricResult:
-        """Add what foreign pre-hooks computed, which no handler explains."""
-        state = self.audit.hooks(record, name)
-        if state is None:
+        """Add what foreign hooks computed in the call, and below it where it owns the metric; no formula knows it."""
+        if name not in self.sums or record.owned_by_caller & BITS[name]:
             return result
-        self.sums[name].add(state, OPERATOR_METHOD)
-        method = f"{result.method} + {OPERATOR_METHOD}"
-        return MetricResult.of(add(result.state, state), unit=result.unit, scope=result.scope, method=method)
+        hooked = [record] if record.hooked is not None else []
+        if record.inherited is not None:
+            hooked += record.inherited.get(name, ())
+        for other in hooked:
+            state = self.audit.hooks(other, name)
+            if state is not None:
+                self.sums[name].add(state, OPERATOR_METHOD)
+                method = result.method if OPERATOR_METHOD in result.method else f"{result.method} + {OPERATOR_METHOD}"
+                result = MetricResult.of(add(result.state, state), unit=result.unit, scope=result.scope, method=method)
+        return result
+
+    def _add_unobserved(self, record: CallRecord, metrics: dict[str, MetricResult]) -> None:
+        """Make the counts of a model that called modules in other threads a lower bound, unless it owns them all."""
+        for name in COUNT_METRICS:
+            if not self._bits & BITS[name] & ~record.owned:
+                continue
+            state: MetricState = Partial(0, "a module was called in another thread")
+            self.sums[name].add(state, OPERATOR_METHOD)
+            method = OPERATOR_METHOD
+            if (found := metrics.get(name)) is not None:
+                state, method = add(found.state, state), found.method
+            metrics[name] = MetricResult.of(state, unit=UNITS[name], scope="module_call", method=method)
 
     def _complain(
         self, record: CallRecord, name: str, state: Partial | Unavailable, candidate: Candidate | None
@@ -259,7 +291,7 @@ class Rows:
             if is_leaf(record):
                 metrics[name] = self._unsupported(record, name)
             return
-        if is_leaf(record) and not self._estimating:
+        if is_leaf(record) and (not self._estimating or record.opaque):
             metrics[name] = self._unsupported(record, name)
             self.sums[name].add(Unavailable(f"{record.module_type.__name__} has no handler"), NATIVE_METHOD)
             return
@@ -282,3 +314,33 @@ class Rows:
             )
         )
         return MetricResult("unavailable", None, None, UNITS[name], "module_call", NATIVE_METHOD)
+
+
+def _has_more(record: CallRecord) -> bool:
+    """Say whether more may have run in a call than its handler explains."""
+    return record.hooked is not None or record.inherited is not None
+
+
+def hand_up(records: Iterable[CallRecord]) -> None:
+    """Give hooked calls to the calls above that own their metrics; a formula does not know of hooks on its stages.
+
+    Args:
+        records: every call, finished, in execution order.
+
+    """
+    for record in records:
+        if record.hooked is None:
+            continue
+        for name, bit, _ in _BIT_OF:
+            owner = None
+            above = record.parent
+            while above is not None:
+                if above.owned & bit:
+                    owner = above  # the outermost one owns
+                above = above.parent
+            if owner is not None and name in COUNT_METRICS:
+                if owner.inherited is None:
+                    owner.inherited = {}
+                heirs = owner.inherited.setdefault(name, [])
+                if record not in heirs:
+                    heirs.append(record)

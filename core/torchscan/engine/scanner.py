@@ -188,11 +188,13 @@ class Scanner:
                 if watched:
                     stack.enter_context(OperatorMode(observer, book, guard, executor, counting=counting))
                 try:
-                    module(*call_args, **call_kwargs)
+                    output = module(*call_args, **call_kwargs)
                 except Exception as error:
                     if executor is not None:
                         error.add_note(NOTE)
                     raise
+                observer.finish(call_args, call_kwargs, output)
+                del output
         report = self._assemble(observer, plan, training_before, inputs, resolver)
         host.report_ready(report)
         if strict and (why := incomplete(report, plan)):

@@ -37,6 +37,9 @@ class _Tallies:
     def leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         self.failed(module)
 
+    def elsewhere(self, module: nn.Module) -> None:
+        """Leave other threads alone; they are no part of this workload's tally."""
+
     def failed(self, module: nn.Module) -> None:
         if any(running is module for running, _ in self._stack):
             while self._stack.pop()[0] is not module:

@@ -33,6 +33,7 @@ REMEDIES: Final = {
     "unattributed_operator": (
         "Move the arithmetic into a module, pass a handler for this one, or scan with functional='estimate'."
     ),
+    "unobserved_call": "Call modules in the thread that calls the model, or scan the parts one by one.",
     "unaudited_module": "Scan with functional='audit' or 'estimate' to observe the module's own arithmetic.",
     "uncounted_operator": "It touches the operator view only; a pack can offer a formula for the operator.",
     "unsupported_operator_formula": "It touches the operator view only; a pack can offer a formula for this call.",
