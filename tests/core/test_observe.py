@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchscan
+from torch_versions import before
 from torchscan import IncompleteAnalysisError, Scanner
 
 
@@ -54,6 +55,9 @@ def test_the_same_operators_are_dispatched(name, training):
             else:
                 model(*args, **kwargs)
         lists.append(log.seen)
+    if training and before("2.13"):
+        # PyTorch 2.6 detaches saved tensors more or less often while a second mode is active: an alias, and no work.
+        lists = [[name for name in seen if name != "aten.detach.default"] for seen in lists]
     assert lists[0] == lists[1]
     if not training and name == "encoder":
         assert "aten._transformer_encoder_layer_fwd.default" in lists[1]

@@ -414,7 +414,7 @@ def test_metrics_on_demand_run_only_what_they_need():
 
 
 # PyTorch's own compiler and TorchScript warn about themselves.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit:FutureWarning")
 def test_compiled_and_scripted_models_run():
     module = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval()
     x = torch.ones(2, 4)

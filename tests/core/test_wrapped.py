@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
+from torch_versions import before
 from torchscan import scan
 
 # PyTorch's compiler, TorchScript and nested tensors warn about themselves.
@@ -22,6 +23,9 @@ pytestmark = [
 def plain():
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 
+
+if before("2.13"):
+    import torch._dynamo  # importing it computes a little in PyTorch 2.6: not inside of a scan, please
 
 X = torch.ones(2, 4)
 # 2 rows: 4 * 8 + 8 * 3
@@ -68,6 +72,7 @@ def test_a_module_compiled_in_place():
     assert scan(module, args=(X,)).totals.macs.value == MACS
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
 @pytest.mark.parametrize(
     "script",
     [lambda module: torch.jit.trace(module.eval(), X), lambda module: torch.jit.script(module)],
@@ -123,6 +128,15 @@ def test_flex_attention():
             return flex.flex_attention(q, k, v)
 
     heads = torch.ones(1, 2, 128, 16)
+    if before("2.13"):
+        # PyTorch 2.6 lets no dispatch mode near it. Without the operator view and the audit there is none.
+        with pytest.raises(NotImplementedError, match="flex_attention"):
+            scan(Flex(), args=(heads, heads, heads))
+        assert (
+            scan(Flex(), args=(heads, heads, heads), metrics={"macs"}, functional="skip").totals.macs.status
+            != "complete"
+        )
+        return
     for functional in ("audit", "estimate"):
         report = scan(Flex(), args=(heads, heads, heads), functional=functional)
         assert report.totals.macs.status != "complete"

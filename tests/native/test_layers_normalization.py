@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from native.layers_support import Machine, counts, each, random, reasons, same_numbers
+from torch_versions import before
 
 small = st.integers(1, 3)
 some = st.lists(small, min_size=1, max_size=2)
@@ -224,7 +225,8 @@ def test_an_empty_batch_is_nothing_and_an_empty_row_is_unavailable():
     assert counts(nn.InstanceNorm1d(3), torch.ones(0, 3, 2)) == (0, 0, 0)
     assert reasons(nn.LayerNorm(0).eval(), torch.ones(2, 0)) == {"empty_row"}
     assert reasons(nn.RMSNorm(0).eval(), torch.ones(2, 0)) == {"empty_row"}
-    assert reasons(nn.GroupNorm(1, 3).eval(), torch.ones(2, 3, 0)) == {"empty_row"}
+    if before("2.14"):  # which refuses such a call itself
+        assert reasons(nn.GroupNorm(1, 3).eval(), torch.ones(2, 3, 0)) == {"empty_row"}
     # the rows of batch statistics are the channels: they are there, and empty
     untracked = nn.BatchNorm1d(3, track_running_stats=False).eval()
     assert reasons(untracked, torch.ones(0, 3, 2)) == {"empty_row"}

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from native.operator_log import TABLE, dispatched, one, total, unfused
+from torch_versions import since
 from torchscan import OperatorCall, TensorSpec
 
 FUSED = "_scaled_dot_product_flash_attention_for_cpu"
@@ -39,7 +40,8 @@ def test_the_path_changes_no_number(name):
         return F.scaled_dot_product_attention(q, k, v, **options)
 
     fused = dispatched(call)
-    assert f"aten.{FUSED}" in {op.call.name for op in fused}
+    if since("2.13") or "enable_gqa" not in options:  # PyTorch 2.6 shares heads on the unfused path alone
+        assert f"aten.{FUSED}" in {op.call.name for op in fused}
     with unfused():
         plain = dispatched(call)
         plain_total = total(call)
