@@ -187,3 +187,14 @@ def test_whatever_a_model_raises_carries_a_note_about_the_fake_run():
         scan(module, args=(torch.ones(1, 2),), execution="fake")
     assert "execution='real'" in caught.value.__notes__[0]
     scan(module, args=(torch.ones(1, 2),))
+
+
+def test_a_model_on_the_meta_device_runs_the_operators_it_would_run(monkeypatch):
+    module = nn.Transformer(8, 2, 2, 2, 16, batch_first=True, device="meta").eval()
+    x = torch.ones(2, 3, 8, device="meta")
+    cached = scan(module, args=(x, x))
+    monkeypatch.setattr("torchscan.engine.scanner.is_on_meta", lambda tree: False)
+    assert scan(module, args=(x, x)) == cached
+    with pytest.raises(RuntimeError, match="meta") as caught:
+        scan(Reads(lambda y: y.sum().item()).to("meta"), args=(torch.ones(1, 2, device="meta"),))
+    assert not isinstance(caught.value, FakeExecutionError)

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchscan.contract.errors import FakeExecutionError
+from torchscan.engine.meta_shapes import ShapeCache, collect_tensors, makes_new_tensors
 from torchscan.engine.tree import ModuleTree, own_tensors
 
 __all__ = ["NOTE", "FakeExecutor"]
@@ -71,7 +72,7 @@ class FakeExecutor:
         self._unreadable: dict[int, Any] = {}  # storages, held so that an address is not used twice
         self._twins: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._meta: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._outputs: dict[Any, Any] = {}
+        self._shapes = ShapeCache()
         self._plans: dict[Any, tuple[bool, tuple[int, ...], bool, str]] = {}
         self._tree = tree
         for module in tree.modules:
@@ -169,8 +170,7 @@ class FakeExecutor:
         view = bool(schema.returns) and all(
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         )
-        cacheable = not schema.is_mutable and all(r.alias_info is None for r in schema.returns)
-        return view, writes, cacheable, f"{func.namespace}.{func._opname}"
+        return view, writes, makes_new_tensors(func), f"{func.namespace}.{func._opname}"
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one operator."""
@@ -179,9 +179,9 @@ class FakeExecutor:
             plan = self._plans[func] = self._plan(func)
         view, writes, cacheable, name = plan
         tensors: list[torch.Tensor] = []
-        _collect(args, tensors)
+        collect_tensors(args, tensors)
         if kwargs:
-            _collect(tuple(kwargs.values()), tensors)
+            collect_tensors(tuple(kwargs.values()), tensors)
         if not tensors:
             return self._make(func, args, kwargs)
         valued, any_meta = self._look(tensors, reads=name in _READS_VALUES)
@@ -206,7 +206,9 @@ class FakeExecutor:
         if writes:
             return self._write(func, writes, args, meta_args, meta_kwargs)
         if cacheable:
-            return self._cached(func, name, meta_args, meta_kwargs)
+            return self._shapes.run(
+                func, meta_args, meta_kwargs, lambda: self._infer(func, name, meta_args, meta_kwargs)
+            )
         return self._infer(func, name, meta_args, meta_kwargs)
 
     def _look(self, tensors: list[torch.Tensor], *, reads: bool) -> tuple[bool, bool]:
@@ -320,21 +322,6 @@ class FakeExecutor:
                     out = target
         return out
 
-    def _cached(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            key = (func, *_strided(args), *_strided(tuple(kwargs.items())))
-            plan = self._outputs.get(key)
-        except TypeError:
-            return self._infer(func, name, args, kwargs)
-        if plan is None:
-            out = self._infer(func, name, args, kwargs)
-            plan = _recipe(out)
-            self._outputs[key] = plan if plan is not None else False
-            return out
-        if plan is False:
-            return self._infer(func, name, args, kwargs)
-        return _cook(plan)
-
     def _infer(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         shortcut = _SHORTCUTS.get(name)
         if shortcut is not None:
@@ -366,44 +353,6 @@ _SHORTCUTS: Final = {
     "aten._transformer_encoder_layer_fwd": _encoder_layer,
     "aten._native_multi_head_attention": _attention,
 }
-
-
-def _collect(values: Any, found: list[torch.Tensor]) -> None:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            _collect(value, found)
-
-
-def _strided(values: Any) -> tuple[Any, ...]:
-    parts: list[Any] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            parts += (value.shape, value.stride(), value.dtype)
-        elif isinstance(value, (list, tuple)):
-            parts.append(_strided(value))
-        else:
-            parts += (type(value), value)
-    return tuple(parts)
-
-
-def _recipe(out: Any) -> Any:
-    if isinstance(out, torch.Tensor):
-        if not out.is_meta or out.layout is not torch.strided:
-            return None
-        return (tuple(out.shape), out.stride(), out.dtype)
-    if isinstance(out, tuple):
-        parts = [_recipe(item) for item in out]
-        return None if any(part is None for part in parts) else parts
-    return None
-
-
-def _cook(recipe: Any) -> Any:
-    if isinstance(recipe, list):
-        return tuple([_cook(part) for part in recipe])
-    shape, stride, dtype = recipe
-    return torch.empty_strided(shape, stride, dtype=dtype, device=_META)
 
 
 def _user_line() -> str:
