@@ -145,9 +145,7 @@ class Products(TorchDispatchMode):
             self.macs += args[0].shape[0] * args[0].shape[1] * args[0].shape[2] * args[1].shape[2]
         elif name == "baddbmm":
             self.macs += args[1].shape[0] * args[1].shape[1] * args[1].shape[2] * args[2].shape[2]
-        elif name == "mv":
-            self.macs += args[0].numel()
-        elif name == "dot":
+        elif name in ("mv", "dot"):
             self.macs += args[0].numel()
         elif name == "convolution":
             self.macs += out.numel() * args[1][0].numel()

@@ -1,7 +1,7 @@
 """Running operators on the meta device, where only shapes are worked out: each signature once.
 
-PyTorch works the result of a meta operator out anew for every call, much of it in Python. A model repeats its layers, so
-the recipe of a result (sizes, strides, type) is kept for the next call of the same signature.
+PyTorch works the result of a meta operator out anew for every call, much of it in Python. A model repeats its layers,
+so the recipe of a result (sizes, strides, type) is kept for the next call of the same signature.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def copied(value: Any, memo: dict[int, Any], *, double: bool = False) -> Any:
     return found
 
 
-class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Writes(TorchDispatchMode):
     """Copies a parameter just before it is written in place, which a forward may do but seldom does."""
 
     supports_higher_order_operators = True
