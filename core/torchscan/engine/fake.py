@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import nn
@@ -65,16 +65,18 @@ class FakeExecutor:
 
     Args:
         tree: the model, whose parameters and buffers have no readable values in this run.
+        before_write: told of a tensor that a twin writes to.
 
     """
 
-    def __init__(self, tree: ModuleTree) -> None:
+    def __init__(self, tree: ModuleTree, before_write: Callable[[torch.Tensor], None]) -> None:
         self._unreadable: dict[int, Any] = {}  # storages, held so that an address is not used twice
         self._twins: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._meta: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._shapes = ShapeCache()
-        self._plans: dict[Any, tuple[bool, tuple[int, ...], bool, str]] = {}
+        self._plans: dict[Any, tuple[bool, _Writes, bool, str]] = {}
         self._tree = tree
+        self._before_write = before_write
         for module in tree.modules:
             for registry in ("_parameters", "_buffers"):
                 for tensor in own_tensors(module, registry):
@@ -101,6 +103,10 @@ class FakeExecutor:
                 if isinstance(flat, list):
                     for index, tensor in enumerate(flat):
                         self._replace(flat, index, tensor, replaced)
+                # Constants that were not registered keep their values.
+                for name, value in [item for item in module.__dict__.items() if type(item[1]) is torch.Tensor]:
+                    replaced.append((module.__dict__, name, value))
+                    module.__dict__[name] = self._stand_in(value)
             yield
         finally:
             for registry, name, tensor in replaced:
@@ -108,22 +114,22 @@ class FakeExecutor:
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the call's arguments with a meta tensor in place of each tensor; small ones keep their values."""
-        seen: dict[int, torch.Tensor] = {}
+        return tree_map(self._stand_in, args), tree_map(self._stand_in, kwargs)
 
-        def stand_in(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor) or value.is_meta or value.is_nested:
-                return value
-            if value.layout is not torch.strided or type(value) not in (torch.Tensor, nn.Parameter):
-                return value
-            if (meta := seen.get(id(value))) is None:  # one object stays one object
-                meta = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
-                meta.requires_grad_(value.requires_grad)
-                seen[id(value)] = meta
-                if value.numel() <= _KEEP:
-                    self._twins[meta] = value.detach()
-            return meta
-
-        return tree_map(stand_in, args), tree_map(stand_in, kwargs)
+    def _stand_in(self, value: Any) -> Any:
+        """Return a meta tensor for a plain tensor, whose values a small one keeps; anything else as it is."""
+        if not isinstance(value, torch.Tensor) or value.is_meta or value.is_nested:
+            return value
+        if value.layout is not torch.strided or type(value) not in (torch.Tensor, nn.Parameter):
+            return value
+        known = self._meta.get(id(value))
+        if known is None:  # one object stays one object
+            meta = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+            meta.requires_grad_(value.requires_grad)
+            known = self._meta[id(value)] = (value, meta)
+            if value.numel() <= _KEEP and not self._hidden(value):
+                self._twins[meta] = value.detach()
+        return known[1]
 
     def _replace(self, registry: Any, name: Any, tensor: Any, replaced: list[tuple[Any, Any, Any]]) -> None:
         if not isinstance(tensor, torch.Tensor) or tensor.is_meta or is_lazy(tensor):
@@ -161,12 +167,14 @@ class FakeExecutor:
         except (RuntimeError, NotImplementedError):
             return False
 
-    def _plan(self, func: Any) -> tuple[bool, tuple[int, ...], bool, str]:
-        """Return (is a view, argument positions written in place, may be cached, name) of an operator."""
+    def _plan(self, func: Any) -> tuple[bool, _Writes, bool, str]:
+        """Return (is a view, arguments written in place, may be cached, name) of an operator."""
         if not isinstance(func, torch._ops.OpOverload):
             return False, (), False, str(func)
         schema = func._schema
-        writes = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
+        writes = tuple(
+            (i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        )
         view = bool(schema.returns) and all(
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         )
@@ -204,7 +212,8 @@ class FakeExecutor:
         if "device" in meta_kwargs and meta_kwargs["device"] is not None:
             meta_kwargs["device"] = _META
         if writes:
-            return self._write(func, writes, args, meta_args, meta_kwargs)
+            out = self._infer(func, name, meta_args, meta_kwargs)
+            return self._write(out, _written(writes, args, kwargs), _written(writes, meta_args, meta_kwargs))
         if cacheable:
             return self._shapes.run(
                 func, meta_args, meta_kwargs, lambda: self._infer(func, name, meta_args, meta_kwargs)
@@ -227,7 +236,7 @@ class FakeExecutor:
         return elements <= _KEEP or (reads and not any_meta), any_meta
 
     def _compute(
-        self, func: Any, view: bool, writes: tuple[int, ...], args: tuple[Any, ...], kwargs: Any, any_meta: bool
+        self, func: Any, view: bool, writes: _Writes, args: tuple[Any, ...], kwargs: Any, any_meta: bool
     ) -> Any:
         """Run an operator on known values; a result that belongs on the meta device goes there, with its twin."""
         device = kwargs.get("device")
@@ -236,16 +245,26 @@ class FakeExecutor:
             return func(*args, **kwargs)
         if device is not None:
             kwargs = {**kwargs, "device": torch.device("cpu")} if to_meta or any_meta else kwargs
-        out = func(*self._twin_of(args), **{key: self._twin_of(value) for key, value in kwargs.items()})
-        for position in writes:
-            if position < len(args) and isinstance(args[position], torch.Tensor):
-                return args[position]  # written through its twin
+        twins = self._twin_of(args)
+        twin_kwargs = {key: self._twin_of(value) for key, value in kwargs.items()}
+        for written in _written(writes, twins, twin_kwargs):
+            self._before_write(written)
+        out = func(*twins, **twin_kwargs)
+        if writes:
+            return self._written_through(out, _written(writes, args, kwargs), _written(writes, twins, twin_kwargs))
         if view:
             # The views must alias their own bases, on both sides.
             meta = func(*args, **kwargs)
             self._pair(meta, out)
             return meta
         return self._to_meta_with_twin(out)
+
+    def _written_through(self, out: Any, targets: list[torch.Tensor], twins: list[torch.Tensor]) -> Any:
+        """Return the result of an operator that wrote to tensors through their twins."""
+        for target, twin in zip(targets, twins, strict=True):
+            if target.is_meta and target.shape != twin.shape:
+                target.resize_(twin.shape)
+        return _exchange(out, twins, targets, self._to_meta_with_twin)
 
     def _twin_of(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -288,7 +307,12 @@ class FakeExecutor:
             return func(*args, **{**kwargs, "device": _META}) if "device" in kwargs else func(*args, **kwargs)
         if meta:
             return self._to_meta_with_twin(func(*args, **{**kwargs, "device": torch.device("cpu")}))
-        return func(*args, **kwargs)
+        out = func(*args, **kwargs)
+        # Floating numbers meet activations (a first hidden state, a bias), and some of PyTorch's functions compare
+        # devices before they dispatch. Integers and truth values stay where code that reads them expects them.
+        if isinstance(out, torch.Tensor) and (out.is_floating_point() or out.is_complex()):
+            return self._to_meta_with_twin(out)
+        return out
 
     def _to_meta(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -307,20 +331,15 @@ class FakeExecutor:
             return type(value)([self._to_meta(item) for item in value]) if type(value) in (list, tuple) else value
         return value
 
-    def _write(
-        self, func: Any, writes: tuple[int, ...], args: tuple[Any, ...], meta_args: tuple[Any, ...], kwargs: Any
-    ) -> Any:
-        out = self._infer(func, str(func), meta_args, kwargs)
-        for position in writes:
-            if position < len(args) and isinstance(args[position], torch.Tensor):
-                target = args[position]
-                # What was written is unknown: the values there, and in every view of them, are no longer to be read.
-                known = self._twins.get(target) if target.is_meta else target
-                if known is not None:
-                    self._hide(known)
-                if out is meta_args[position]:
-                    out = target
-        return out
+    def _write(self, out: Any, targets: list[torch.Tensor], metas: list[torch.Tensor]) -> Any:
+        for target, meta in zip(targets, metas, strict=True):
+            # What was written is unknown: the values there, and in every view of them, are no longer to be read.
+            known = self._twins.get(target) if target.is_meta else target
+            if known is not None:
+                self._hide(known)
+            if target is not meta and target.shape != meta.shape:
+                target.resize_(meta.shape)
+        return _exchange(out, metas, targets, lambda value: value)
 
     def _infer(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         shortcut = _SHORTCUTS.get(name)
@@ -333,6 +352,28 @@ class FakeExecutor:
                 f"execution='fake' cannot run {name} at {_user_line()}: PyTorch has no shape rule for it, or its "
                 f"result depends on values. Use execution='real' for this model. ({str(error).splitlines()[0]})"
             ) from error
+
+
+_Writes: TypeAlias = tuple[tuple[int, str], ...]
+
+
+def _written(writes: _Writes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that an operator writes in place, those in lists included."""
+    found: list[torch.Tensor] = []
+    collect_tensors([args[position] if position < len(args) else kwargs.get(name) for position, name in writes], found)
+    return found
+
+
+def _exchange(out: Any, stood_in: list[torch.Tensor], targets: list[torch.Tensor], other: Callable[[Any], Any]) -> Any:
+    """Return a result with the targets in place of what stood in for them; `other` treats what is new."""
+    if isinstance(out, torch.Tensor):
+        for mine, target in zip(stood_in, targets, strict=True):
+            if out is mine:
+                return target
+        return other(out)
+    if type(out) in (list, tuple):
+        return type(out)([_exchange(item, stood_in, targets, other) for item in out])
+    return out
 
 
 def _encoder_layer(args: tuple[Any, ...]) -> Any:

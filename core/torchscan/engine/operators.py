@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchscan.contract.operators import OperatorCall, OperatorFormula, OperatorKind, TensorSpec
 
 if TYPE_CHECKING:
-    from torchscan.engine.state import TensorGuard
+    from torchscan.engine.guard import ModelGuard
     from torchscan.plugins.manager import OfferedFormula
 
 __all__ = ["OperatorBook", "OperatorCost", "OperatorInfo", "OperatorMode", "OperatorSink", "checked_mapping"]
@@ -37,7 +37,7 @@ class OperatorInfo:
     flops: FlopFormula | None  # called as flops(*args, out_val=out, **kwargs)
     formula: OperatorFormula | None
     known_gap: str | None
-    writes: tuple[int, ...]  # positions of arguments written in place
+    writes: tuple[tuple[int, str], ...]  # positions and names of arguments written in place
     decompose: bool
     free: OperatorCost | None = None  # the one cost of an operator that is no work and has no formula
     func: Any = None
@@ -160,9 +160,14 @@ class OperatorBook:
                 supplemental = True
         kind, reason = self._classify(func, formula, flops)
         arguments = func._schema.arguments
-        writes = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
+        writes = tuple(
+            (i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+        )
         if func._opname in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"):
-            writes = (3, 4)  # update the running statistics although their schema does not say so
+            writes = (
+                (3, "running_mean"),
+                (4, "running_var"),
+            )  # update the running statistics although their schema does not say so
         decompose = flops is None and formula is None and kind != "ignored" and func._can_decompose()
         return OperatorInfo(
             name,
@@ -395,7 +400,7 @@ class OperatorMode(TorchDispatchMode):
         self,
         sink: OperatorSink,
         book: OperatorBook,
-        guard: TensorGuard | None = None,
+        guard: ModelGuard | None = None,
         execute: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None,
         *,
         counting: bool = True,
@@ -453,9 +458,8 @@ class OperatorMode(TorchDispatchMode):
             if out is not NotImplemented:
                 return out
         if self._guard is not None:
-            for position in info.writes:
-                if position < len(args) and isinstance(args[position], torch.Tensor):
-                    self._guard.before_write(args[position])
+            for position, name in info.writes:
+                self._guard.before_write(args[position] if position < len(args) else kwargs.get(name))
         out = self._run(func, args, kwargs)
         if self._counting:
             cost = info.free or self._book.cost(info, args, kwargs, out)

@@ -16,13 +16,14 @@ from torchscan.contract.handler import HandlerRegistration
 from torchscan.contract.states import METRICS
 from torchscan.engine import hooks
 from torchscan.engine.assembly import assemble
+from torchscan.engine.guard import ModelGuard
 from torchscan.engine.inputs import InputShape, call_arguments
 from torchscan.engine.observation import Observation
 from torchscan.engine.observer import CallRecord, Observer
 from torchscan.engine.operators import OperatorBook, OperatorMode, checked_mapping
 from torchscan.engine.plan import Plan, incomplete
 from torchscan.engine.rows import Rows
-from torchscan.engine.state import TensorGuard, evaluation, exclusive, force_eager, random_state
+from torchscan.engine.state import evaluation, exclusive, force_eager, random_state
 from torchscan.engine.tree import ModuleTree
 from torchscan.engine.values import describe
 from torchscan.plugins.manager import PluginHost, default_host
@@ -157,11 +158,15 @@ class Scanner:
         )
         tree = ModuleTree(module)
         with exclusive(tree):
+            counting = plan.audits or plan.operator_view
+            # Without the operator mode (the cheapest scans) writes cannot be seen coming: buffers are copied ahead.
+            watched = counting or plan.mode == "structure" or execution == "fake"
+            guard = ModelGuard(tree, copy_buffers=not watched)
             executor = None
             if execution == "fake":
                 from torchscan.engine.fake import NOTE, FakeExecutor
 
-                executor = FakeExecutor(tree)
+                executor = FakeExecutor(tree, guard.before_write)
             observer = Observer(
                 tree,
                 resolver,
@@ -171,10 +176,6 @@ class Scanner:
                 progress=progress,
                 whole=True,
             )
-            counting = plan.audits or plan.operator_view
-            # Without the operator mode (the cheapest scans) writes cannot be seen coming: buffers are copied ahead.
-            watched = counting or plan.mode == "structure" or executor is not None
-            guard = TensorGuard(tree, copy_buffers=not watched)
             with contextlib.ExitStack() as stack:
                 stack.enter_context(random_state(tree))
                 stack.callback(guard.restore)

@@ -1,9 +1,9 @@
-"""What a scan may not change: training flags, parameters, buffers, the random state, and other scans."""
+"""What a scan may not change: training flags, the random state, the compiler's stance, and other scans."""
 
 from __future__ import annotations
 
 import contextlib
-import operator
+import random
 import sys
 import threading
 import warnings
@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from torchscan.contract.errors import ConcurrentScanError
 from torchscan.engine.tree import ModuleTree
 
-__all__ = ["TensorGuard", "evaluation", "exclusive", "force_eager", "random_state"]
+__all__ = ["evaluation", "exclusive", "force_eager", "random_state"]
 
 _lock = threading.Lock()
 _scanned: set[int] = set()
@@ -79,6 +78,9 @@ def _set_training(module: nn.Module, training: bool) -> None:
 def random_state(tree: ModuleTree) -> Iterator[None]:
     """Put the random generators back as they were, so that a scan does not shift later draws."""
     before = torch.get_rng_state()
+    python = random.getstate()
+    numpy: Any = getattr(sys.modules.get("numpy"), "random", None)
+    numpys = None if numpy is None else numpy.get_state()
     # Asking CUDA for its state would initialise it; a model without CUDA tensors must not pay for that.
     devices = (
         {parameter.device.index for parameter in tree.parameters() if parameter.is_cuda}
@@ -90,74 +92,11 @@ def random_state(tree: ModuleTree) -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(before)
+        random.setstate(python)
+        if numpys is not None:
+            numpy.set_state(numpys)
         for index, state in cuda:
             torch.cuda.set_rng_state(state, index)
-
-
-class TensorGuard:
-    """Keeps parameters and buffers as they were, copying only what the model is about to write.
-
-    The operator mode calls `before_write` for every operator that writes in place. `restore` puts values and
-    registrations back.
-
-    Args:
-        tree: the model.
-        copy_buffers: copy every buffer now, for a run without the operator mode.
-
-    """
-
-    def __init__(self, tree: ModuleTree, *, copy_buffers: bool) -> None:
-        self._registered: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._empty: list[dict[str, Any]] = []
-        self._by_storage: dict[int, list[torch.Tensor]] | None = None
-        self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for module in tree.modules:
-            if isinstance(module, torch.jit.ScriptModule):
-                continue  # keeps its tensors in C++; nothing to compare by identity
-            for registry in (module._parameters, module._buffers, module._modules):
-                if registry:
-                    self._registered.append((registry, dict(registry)))
-                else:
-                    self._empty.append(registry)
-            if copy_buffers:
-                for buffer in module._buffers.values():
-                    if buffer is not None:
-                        self._copy(buffer)
-
-    def before_write(self, tensor: torch.Tensor) -> None:
-        """Hear that `tensor` is about to be written in place."""
-        if self._by_storage is None:
-            self._by_storage = self._storages()
-        if self._by_storage:
-            with contextlib.suppress(RuntimeError, NotImplementedError):  # no storage: sparse and opaque tensors
-                for owner in self._by_storage.get(tensor.untyped_storage()._cdata, ()):
-                    self._copy(owner)
-
-    def _storages(self) -> dict[int, list[torch.Tensor]]:
-        found: dict[int, list[torch.Tensor]] = {}
-        for _, before in self._registered:
-            for tensor in before.values():
-                if isinstance(tensor, torch.Tensor) and not is_lazy(tensor) and not tensor.is_meta:
-                    with contextlib.suppress(RuntimeError, NotImplementedError):
-                        found.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
-        return found
-
-    def _copy(self, tensor: torch.Tensor) -> None:
-        if id(tensor) not in self._copies and not is_lazy(tensor) and not tensor.is_meta:
-            with contextlib.suppress(RuntimeError, NotImplementedError):
-                self._copies[id(tensor)] = (tensor, tensor.detach().clone())
-
-    def restore(self) -> None:
-        """Put everything back."""
-        for registry, before in self._registered:
-            if registry.keys() != before.keys() or not all(map(operator.is_, registry.values(), before.values())):
-                registry.clear()
-                registry.update(before)
-        for registry in filter(None, self._empty):
-            registry.clear()
-        for tensor, copy in self._copies.values():
-            if not torch.equal(tensor.data, copy):
-                tensor.data.copy_(copy)
 
 
 class _Stance:
