@@ -109,7 +109,7 @@ def _environment() -> jinja2.Environment:
 @functools.cache
 def _page_parts() -> dict[str, Any]:
     """Return the constant parts of the page and the policy that admits exactly them."""
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+    from plotly.offline import get_plotlyjs
 
     plotly = _script(get_plotlyjs())
     templates = resources.files("torchscan.report") / "templates"

@@ -59,7 +59,7 @@ def plot(rows: Iterable[SweepRow], *, x: str | None = None, y: str = "macs", tit
         ModuleNotFoundError: plotly is missing; it is in the extra `html`.
 
     """
-    import plotly.graph_objects as go  # type: ignore[import-untyped]
+    import plotly.graph_objects as go
 
     rows = list(rows)
     if not rows:
