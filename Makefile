@@ -94,11 +94,10 @@ matrix-oldest:
 matrix-newest:
 	$(call suite,newest,torch<3 numpy)
 
-# The rest of the quick suite: pages of the docs are written for the pinned release.
 define suite
 	$(PYTHON) -m venv $(VENV)-$(1)
 	$(VENV)-$(1)/bin/python -m pip --disable-pip-version-check -q install $(PIP_EXTRA) $(foreach each,$(2),"$(each)") -e ".[test,html]"
-	$(VENV)-$(1)/bin/python -m pytest -m "$(QUICK)" -n 2 --dist loadfile --ignore tests/docs
+	$(VENV)-$(1)/bin/python -m pytest -m "$(QUICK)" -n 2 --dist loadfile
 endef
 
 clean:

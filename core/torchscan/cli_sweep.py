@@ -75,8 +75,20 @@ def _value(text: str) -> Any:
 )
 @click.option("--dtype", default=None, metavar="NAME", help="Type of generated inputs, such as float32, int64.")
 @click.option("--metrics", default=None, metavar="NAMES", help="Compute these totals alone: macs,dmas.")
-@click.option("--execution", type=click.Choice(["fake", "real"]), default="fake", show_default=True)
-@click.option("--functional", type=click.Choice(["audit", "estimate", "skip"]), default="audit", show_default=True)
+@click.option(
+    "--execution",
+    type=click.Choice(["fake", "real"]),
+    default="fake",
+    show_default=True,
+    help="fake runs the model's code without computing anything.",
+)
+@click.option(
+    "--functional",
+    type=click.Choice(["audit", "estimate", "skip"]),
+    default="audit",
+    show_default=True,
+    help="What happens to arithmetic in a composite's own body.",
+)
 @click.option(
     "--parameters",
     type=click.Choice(["auto", "meta", "real"]),

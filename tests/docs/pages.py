@@ -59,3 +59,31 @@ def blocks(page: str) -> Iterator[Block]:
         else:
             comment = _NOT_RUN.match(token.content.strip()) if token.type == "html_block" else None
             before, not_run = "", comment["reason"] if comment else ""
+
+
+def text(page: str) -> str:
+    """Return what stands in a file of the repository."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def sections(page: str, level: int = 2) -> dict[str, str]:
+    """Return heading to text of the sections of one level."""
+    parts = re.split(rf"^{'#' * level} (.+)$", text(page), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def first_cells(section: str) -> list[str]:
+    """Return the code in the first column of a section's tables, headings left out."""
+    rows = re.findall(r"^\| (`.+?) \|.*\n(?!\| ?---)", section, re.MULTILINE)
+    return [code for row in rows for code in re.findall(r"`([^`]+)`", row)]
+
+
+def prose(page: str) -> str:
+    """Return a page without its blocks."""
+    return re.sub(r"```.*?```", "", text(page), flags=re.DOTALL)
+
+
+def anchors(page: str) -> set[str]:
+    """Return the anchors of a page, as the site makes them from its headings."""
+    headings = (heading.replace("`", "").lower() for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE))
+    return {re.sub(r"[^\w -]", "", heading).strip().replace(" ", "-") for heading in headings}

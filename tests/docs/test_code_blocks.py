@@ -166,7 +166,7 @@ class Page:
         if program == "torchscan":
             done = CliRunner().invoke(main, arguments, prog_name="torchscan")
             self.status = done.exit_code
-            return done.output
+            return done.stdout or done.output
         if program == "python":
             return self._script(arguments)
         if program == "pytest":
