@@ -77,10 +77,16 @@ def _unobserved(observer: Observer) -> Iterable[Diagnostic]:
 
 
 def _totals(plan: Plan, rows: Rows, stored: StoredTensors, operators: OperatorReport) -> Totals:
-    def count(value: int, unit: str) -> MetricResult:
-        if stored.lazy:  # a parameter without a size yet
+    def stored_count(value: int, unit: str, unknown: bool) -> MetricResult:
+        if unknown:
             return MetricResult("partial", None, value, unit, "model", "pytorch")
         return MetricResult("complete", value, value, unit, "model", "pytorch")
+
+    def parameters(value: int, unit: str) -> MetricResult:
+        return stored_count(value, unit, stored.unknown_parameters)
+
+    def buffers(value: int, unit: str) -> MetricResult:
+        return stored_count(value, unit, stored.unknown_buffers)
 
     def metric(name: str) -> MetricResult:
         if not plan.bits & BITS[name]:
@@ -88,14 +94,12 @@ def _totals(plan: Plan, rows: Rows, stored: StoredTensors, operators: OperatorRe
         return rows.sums[name].result(UNITS[name])
 
     return Totals(
-        parameters=count(stored.trainable + stored.frozen, "elements"),
-        trainable_parameters=count(stored.trainable, "elements"),
-        frozen_parameters=count(stored.frozen, "elements"),
-        parameter_bytes=count(stored.parameter_bytes, "bytes"),
-        buffer_elements=MetricResult(
-            "complete", stored.buffer_elements, stored.buffer_elements, "elements", "model", "pytorch"
-        ),
-        buffer_bytes=MetricResult("complete", stored.buffer_bytes, stored.buffer_bytes, "bytes", "model", "pytorch"),
+        parameters=parameters(stored.trainable + stored.frozen, "elements"),
+        trainable_parameters=parameters(stored.trainable, "elements"),
+        frozen_parameters=parameters(stored.frozen, "elements"),
+        parameter_bytes=parameters(stored.parameter_bytes, "bytes"),
+        buffer_elements=buffers(stored.buffer_elements, "elements"),
+        buffer_bytes=buffers(stored.buffer_bytes, "bytes"),
         module_flops=metric("module_flops"),
         operator_flops=operators.total,
         macs=metric("macs"),

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
@@ -77,6 +78,7 @@ class FakeExecutor:
         self._plans: dict[Any, tuple[bool, _Writes, bool, str]] = {}
         self._tree = tree
         self._before_write = before_write
+        self._lazy: list[Any] = [module for module in tree.modules if isinstance(module, LazyModuleMixin)]
         for module in tree.modules:
             for registry in ("_parameters", "_buffers"):
                 for tensor in own_tensors(module, registry):
@@ -310,9 +312,11 @@ class FakeExecutor:
         out = func(*args, **kwargs)
         # Floating numbers meet activations (a first hidden state, a bias), and some of PyTorch's functions compare
         # devices before they dispatch. Integers and truth values stay where code that reads them expects them.
-        if isinstance(out, torch.Tensor) and (out.is_floating_point() or out.is_complex()):
-            return self._to_meta_with_twin(out)
-        return out
+        if not isinstance(out, torch.Tensor) or not (out.is_floating_point() or out.is_complex()):
+            return out
+        # A lazy layer takes its parameters from here, and those outlive the run.
+        lazy = any(isinstance(module, LazyModuleMixin) for module in self._lazy)
+        return out if lazy else self._to_meta_with_twin(out)
 
     def _to_meta(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.nn.parameter import Parameter, is_lazy
@@ -21,6 +21,8 @@ class _Extents:
     def __init__(self) -> None:
         self._objects: set[int] = set()
         self._extents: dict[Any, list[tuple[int, int]]] = {}
+        self._maps: dict[Any, torch.Tensor] = {}
+        self.unsure = False  # views too large to be told apart overlap
 
     def add(self, tensor: torch.Tensor, count: int, size: int) -> int:
         """Return how many elements of `tensor` had not been counted, and count them."""
@@ -34,23 +36,48 @@ class _Extents:
         if count == 0:
             return 0
         storage = whole._cdata
-        if storage not in self._extents and whole.nbytes() == count * size:
-            self._extents[storage] = [(0, count * size)]  # the usual case: a storage of its own
+        nbytes = whole.nbytes()
+        if storage not in self._extents and nbytes == count * size:
+            self._extents[storage] = [(0, nbytes)]  # the usual case: a storage of its own
             return count
         start = int(tensor.storage_offset()) * size
-        # Shared pieces may overlap in part (one flat buffer, many views), so extents are merged, not matched.
         span = (1 + sum((n - 1) * abs(int(s)) for n, s in zip(tensor.shape, tensor.stride(), strict=True))) * size
         found = self._extents.setdefault(storage, [])
-        if not found:
-            found.append((start, start + span))
-            return min(count, span // size)
+        if (storage in self._maps or span != count * size) and start + span <= nbytes <= _LARGEST_MAP:
+            return self._add_scattered(storage, found, tensor, nbytes, size)
+        # Shared pieces may overlap in part (one flat buffer, many views), so extents are merged, not matched.
         free = span
         for low, high in found:
             free -= max(0, min(high, start + span) - max(low, start))
+        self.unsure |= span > count * size and free < span
         if free > 0:
             found.append((start, start + span))
             found[:] = _merged(found)
         return min(count, free // size)
+
+    def _add_scattered(
+        self, storage: Any, found: list[tuple[int, int]], tensor: torch.Tensor, nbytes: int, size: int
+    ) -> int:
+        """Count a tensor that leaves gaps, such as some columns of a matrix: others may lie in them.
+
+        One byte is kept for each byte of the storage, so that any two views can be told apart.
+        """
+        counted = self._maps.get(storage)
+        if counted is None:
+            counted = self._maps[storage] = torch.zeros(nbytes, dtype=torch.bool, device="cpu")
+            for low, high in found:
+                counted[low:high] = True
+        # An axis that repeats itself holds one of each.
+        axes = [(n, int(stride) * size) for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
+        sizes, strides = [n for n, _ in axes], [stride for _, stride in axes]
+        mine = counted.as_strided((*sizes, size), (*strides, 1), int(tensor.storage_offset()) * size)
+        before = int(counted.count_nonzero())
+        mine.fill_(True)
+        return (int(counted.count_nonzero()) - before) // size
+
+
+#: Up to so many bytes of one storage are told apart one by one.
+_LARGEST_MAP: Final = 1 << 28
 
 
 def _merged(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -72,7 +99,8 @@ class StoredTensors:
         self.parameter_bytes = 0
         self.buffer_elements = 0
         self.buffer_bytes = 0
-        self.lazy = False  # a parameter has no size yet
+        self.unknown_parameters = False  # one has no size yet, or shares its storage in too many pieces
+        self.unknown_buffers = False
         self.kinds: set[tuple[torch.device, torch.dtype]] = set()
 
 
@@ -86,7 +114,6 @@ def count_stored(
     """
     sums = StoredTensors()
     seen = _Extents()
-    rows: dict[CallRecord, tuple[ParameterCount, BufferCount]] = {}
     first: dict[str, CallRecord] = {}
     for record in records:
         first.setdefault(record.place.path, record)
@@ -102,54 +129,68 @@ def count_stored(
         idle.setdefault(path, []).append(place)
     order = {record: index for index, record in enumerate(first.values())}
     ran.sort(key=lambda pair: order[pair[0]])
-    for record, place in ran:
-        rows[record] = _count(sums, seen, [place])
-    for path, missed in idle.items():
-        own, buffers = _count(sums, seen, missed)
-        if (runner := first.get(path)) is not None:
-            mine, held = rows[runner]
-            rows[runner] = (
-                ParameterCount(
-                    mine.trainable + own.trainable, mine.frozen + own.frozen, mine.bytes + own.bytes, mine.shared
-                ),
-                BufferCount(held.elements + buffers.elements, held.bytes + buffers.bytes, held.shared),
-            )
-    return sums, rows
+    owners: list[tuple[CallRecord | None, ModulePlace]] = [*ran]
+    owners += [(first.get(path), place) for path, missed in idle.items() for place in missed]
+    # Parameters first: a buffer that shows a parameter's memory is that parameter, wherever it is registered.
+    parameters: dict[CallRecord | None, ParameterCount] = {}
+    for runner, place in owners:
+        parameters[runner] = _count_parameters(sums, seen, place, parameters.get(runner, _NO_PARAMETERS))
+    sums.unknown_parameters |= seen.unsure
+    buffers: dict[CallRecord | None, BufferCount] = {}
+    for runner, place in owners:
+        buffers[runner] = _count_buffers(sums, seen, place, buffers.get(runner, _NO_BUFFERS))
+    sums.unknown_buffers |= seen.unsure
+    return sums, {record: (parameters[record], buffers[record]) for record in first.values()}
 
 
 _NO_PARAMETERS = ParameterCount()
 _NO_BUFFERS = BufferCount()
 
 
-def _count(sums: StoredTensors, seen: _Extents, places: Iterable[ModulePlace]) -> tuple[ParameterCount, BufferCount]:
-    trainable = frozen = size = elements = buffer_size = 0
-    shared = buffer_shared = False
-    for place in places:
-        for parameter in own_tensors(place.module, "_parameters"):
-            if type(parameter) is not Parameter and is_lazy(parameter):
-                sums.lazy = True
-                continue
-            count, item = parameter.numel(), parameter.element_size()
-            sums.kinds.add((parameter.device, parameter.dtype))
-            new = seen.add(parameter, count, item)
-            shared |= new < count
-            size += new * item
-            if parameter.requires_grad:
-                trainable += new
-            else:
-                frozen += new
-        for buffer in own_tensors(place.module, "_buffers"):
-            count, item = buffer.numel(), buffer.element_size()
-            sums.kinds.add((buffer.device, buffer.dtype))
-            new = seen.add(buffer, count, item)
-            buffer_shared |= new < count
-            elements += new
-            buffer_size += new * item
+def _count_parameters(sums: StoredTensors, seen: _Extents, place: ModulePlace, row: ParameterCount) -> ParameterCount:
+    """Count a module's own parameters; return the row with them."""
+    trainable = frozen = size = 0
+    shared = False
+    for parameter in own_tensors(place.module, "_parameters"):
+        if type(parameter) is not Parameter and is_lazy(parameter):
+            sums.unknown_parameters = True
+            continue
+        count, item = parameter.numel(), parameter.element_size()
+        sums.kinds.add((parameter.device, parameter.dtype))
+        new = seen.add(parameter, count, item)
+        shared |= new < count
+        size += new * item
+        if parameter.requires_grad:
+            trainable += new
+        else:
+            frozen += new
+    if not size and not shared:
+        return row
     sums.trainable += trainable
     sums.frozen += frozen
     sums.parameter_bytes += size
+    # Whether the row shares is a matter of its own module, which comes first.
+    shared = shared if row is _NO_PARAMETERS else row.shared
+    return ParameterCount(row.trainable + trainable, row.frozen + frozen, row.bytes + size, shared)
+
+
+def _count_buffers(sums: StoredTensors, seen: _Extents, place: ModulePlace, row: BufferCount) -> BufferCount:
+    """Count a module's own buffers; return the row with them."""
+    elements = size = 0
+    shared = False
+    for buffer in own_tensors(place.module, "_buffers"):
+        if is_lazy(buffer):
+            sums.unknown_buffers = True
+            continue
+        count, item = buffer.numel(), buffer.element_size()
+        sums.kinds.add((buffer.device, buffer.dtype))
+        new = seen.add(buffer, count, item)
+        shared |= new < count
+        elements += new
+        size += new * item
+    if not elements and not shared:
+        return row
     sums.buffer_elements += elements
-    sums.buffer_bytes += buffer_size
-    own = ParameterCount(trainable, frozen, size, shared) if size or shared else _NO_PARAMETERS
-    held = BufferCount(elements, buffer_size, buffer_shared) if elements or buffer_shared else _NO_BUFFERS
-    return own, held
+    sums.buffer_bytes += size
+    shared = shared if row is _NO_BUFFERS else row.shared
+    return BufferCount(row.elements + elements, row.bytes + size, shared)
