@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -177,3 +178,9 @@ def test_an_issue_template_can_be_read(file: Path):
         for field in form["body"]:
             assert field["type"] in ("markdown", "textarea")
             assert field["attributes"].get("label") or field["type"] == "markdown"
+
+
+def test_the_picture_of_a_report_is_what_its_script_draws(tmp_path: Path):
+    drawn = tmp_path / "report.svg"
+    runpy.run_path(str(ROOT / "scripts" / "make_report_picture.py"))["main"](drawn)
+    assert drawn.read_text(encoding="utf-8") == text("docs/assets/report.svg"), "run scripts/make_report_picture.py"
