@@ -317,3 +317,29 @@ def test_foreign_operators_that_answer_with_a_number():
         assert macs(report) == ("partial", 48)
         assert "never_wrong.inner_product" in {d.operator for d in report.diagnostics}
         assert report.totals.operator_flops.status == "partial"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+class TestTorchScript:
+    # 3 rows: Linear(4, 8) has 3 * 8 dot products of 4 terms (7 FLOPs) and biases, ReLU 24, Linear(8, 2) 3 * 2 of 15 + 1
+    FLOPS = 3 * 8 * 8 + 24 + 3 * 2 * 16
+    MACS = 3 * 32 + 3 * 16
+
+    @pytest.mark.parametrize("warm", [0, 1, 3])
+    @pytest.mark.parametrize("build", ["traced", "scripted", "frozen", "optimized"])
+    def test_what_it_optimizes_is_no_work_of_the_call(self, build, warm):
+        plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+        module = torch.jit.script(plain) if build == "scripted" else torch.jit.trace(plain, X)
+        if build == "frozen":
+            module = torch.jit.freeze(module)
+        if build == "optimized":
+            module = torch.jit.optimize_for_inference(module)
+        for _ in range(warm):
+            module(X)
+        for functional in ("estimate", "audit"):
+            report = scan(module, args=(X,), functional=functional)
+            if functional == "audit":
+                assert macs(report) == ("unavailable", None)
+            else:
+                assert (macs(report), report.totals.module_flops.value) == (("complete", self.MACS), self.FLOPS)
+        assert torch._C._get_graph_executor_optimize()

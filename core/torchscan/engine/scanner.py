@@ -23,7 +23,7 @@ from torchscan.engine.observer import CallRecord, Observer
 from torchscan.engine.operators import OperatorBook, OperatorMode, checked_mapping
 from torchscan.engine.plan import Plan, incomplete
 from torchscan.engine.rows import Rows
-from torchscan.engine.state import evaluation, exclusive, force_eager, random_state
+from torchscan.engine.state import evaluation, exclusive, force_eager, is_training, random_state
 from torchscan.engine.tree import ModuleTree
 from torchscan.engine.values import describe
 from torchscan.plugins.manager import PluginHost, default_host
@@ -150,7 +150,7 @@ class Scanner:
         host = self._host
         book = self._book(plan, custom_mapping)
         resolver = self._resolver(plan, registrations)
-        training_before = module.training
+        training_before = is_training(module)
         inputs = Inputs(
             "generated" if generated else "provided",
             tuple(describe(arg) for arg in call_args),
@@ -242,7 +242,7 @@ class Scanner:
         resolver = self._resolver(plan, caller_registrations(custom_modules))
         book = self._book(plan, custom_mapping)
         observer = Observer(ModuleTree(module), resolver, plan.bits, call_estimated=self._streamed(plan))
-        training = module.training
+        training = is_training(module)
 
         def build(seen: Observer, inputs: Inputs) -> Report:
             report = self._assemble(seen, plan, training, inputs, resolver, execution_mode="observed")

@@ -7,8 +7,8 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from torch import nn
 from torchscan.contract.errors import ConcurrentScanError
 from torchscan.engine.tree import ModuleTree
 
-__all__ = ["evaluation", "exclusive", "force_eager", "random_state"]
+__all__ = ["evaluation", "exclusive", "force_eager", "is_training", "random_state"]
 
 _lock = threading.Lock()
 _scanned: set[int] = set()
@@ -53,7 +53,7 @@ def evaluation(tree: ModuleTree) -> Iterator[None]:
     The flags are set one by one: a model's own `train()` may do more than set a flag (merge weights, freeze norms),
     and that would outlive the scan.
     """
-    before = [(module, module.training) for module in tree.modules]
+    before = [(module, is_training(module)) for module in tree.modules]
     for module, training in before:
         if training:
             _set_training(module, False)
@@ -62,8 +62,13 @@ def evaluation(tree: ModuleTree) -> Iterator[None]:
             yield
     finally:
         for module, training in before:
-            if module.training is not training:
+            if is_training(module) is not training:
                 _set_training(module, training)
+
+
+def is_training(module: nn.Module) -> bool:
+    """Return a module's training flag; a frozen script module has none, and evaluates."""
+    return bool(getattr(module, "training", False))
 
 
 def _set_training(module: nn.Module, training: bool) -> None:
@@ -99,52 +104,58 @@ def random_state(tree: ModuleTree) -> Iterator[None]:
             torch.cuda.set_rng_state(state, index)
 
 
-class _Stance:
-    """PyTorch's compiler stance is process-wide: the first scan sets it, the last one puts it back."""
+class _ProcessWide:
+    """A setting that holds for the whole process: the first scan sets it, the last one puts it back.
 
-    def __init__(self) -> None:
+    Args:
+        make: returns the context manager that sets it.
+
+    """
+
+    def __init__(self, make: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+        self._make = make
         self._lock = threading.Lock()
         self._active = 0
-        self._stance: Any = None
+        self._set: contextlib.AbstractContextManager[Any] | None = None
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             if self._active == 0:
-                self._stance = torch.compiler.set_stance("force_eager")
-                self._stance.__enter__()
+                self._set = self._make()
+                self._set.__enter__()
             self._active += 1
 
-    def leave(self) -> None:
+    def __exit__(self, *exc: object) -> None:
         with self._lock:
             self._active -= 1
-            if self._active == 0:
-                self._stance.__exit__(None, None, None)
-                self._stance = None
+            if self._active == 0 and self._set is not None:
+                self._set.__exit__(None, None, None)
+                self._set = None
 
 
-_stance = _Stance()
+_eager: Final = _ProcessWide(lambda: torch.compiler.set_stance("force_eager"))
+# TorchScript would fuse operators out of sight, and dispatch what it folds while it optimizes.
+_jit: Any = torch.jit
+_as_written: Final = _ProcessWide(lambda: _jit.optimized_execution(False))
 
 
 @contextlib.contextmanager
 def force_eager(tree: ModuleTree) -> Iterator[None]:
-    """Run compiled code eagerly, so that its calls and operators can be seen.
+    """Run compiled code eagerly and TorchScript as it is written, so that calls and operators can be seen.
 
     Costs nothing where the compiler has not been loaded. Functions that compile themselves (flex attention) are
     compiled code too, and cannot be found in the module tree.
     """
-    compiled = any(
-        module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"
-        for module in tree.modules
-        if hasattr(module, "_compiled_call_impl")
-    )
-    if not (compiled or "torch._dynamo" in sys.modules) or not hasattr(torch.compiler, "set_stance"):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_as_written)
+        compiled = any(
+            module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule"
+            for module in tree.modules
+            if hasattr(module, "_compiled_call_impl")
+        )
+        if (compiled or "torch._dynamo" in sys.modules) and hasattr(torch.compiler, "set_stance"):
+            if compiled:  # PyTorch warns that process-wide hooks also hear the wrapper; its row is wanted
+                stack.enter_context(warnings.catch_warnings())
+                warnings.filterwarnings("ignore", message="Using `torch.compile")
+            stack.enter_context(_eager)
         yield
-        return
-    with warnings.catch_warnings() if compiled else contextlib.nullcontext():
-        if compiled:  # PyTorch warns that process-wide hooks also hear the wrapper; its row is wanted
-            warnings.filterwarnings("ignore", message="Using `torch.compile")
-        _stance.enter()
-        try:
-            yield
-        finally:
-            _stance.leave()
