@@ -43,7 +43,9 @@ class ModelGuard:
         self._by_storage: dict[int, list[torch.Tensor]] | None = None
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         held: list[Any] = []
-        for module in tree.modules:
+        self._tree = tree
+        self._passive = _changes_nothing(tree)
+        for module in () if self._passive else tree.modules:
             state = module.__dict__
             if isinstance(module, torch.jit.ScriptModule):
                 continue  # keeps its tensors in C++; nothing to compare by identity
@@ -101,6 +103,10 @@ class ModelGuard:
         return found
 
     def _with_gradients(self) -> Iterator[torch.Tensor]:
+        if self._passive:
+            for module in self._tree.modules:
+                yield from own_tensors(module, "_parameters")
+                yield from own_tensors(module, "_buffers")
         yield from self._others
         for tensor, *_, grad in self._tensors:
             yield tensor
@@ -136,6 +142,27 @@ class ModelGuard:
         for tensor, copy in self._copies.values():
             if not torch.equal(tensor.data, copy):
                 tensor.data.copy_(copy)
+
+
+def _changes_nothing(tree: ModuleTree) -> bool:
+    """Say whether nothing but PyTorch's own layers will run, which note nothing of an evaluation call.
+
+    What they write in place (an embedding that renormalizes, a norm in training) goes through `before_write`.
+    """
+    native: dict[type, bool] = {}
+    for module in tree.modules:
+        kind = type(module)
+        if kind not in native:
+            forward = getattr(kind, "forward", None)
+            native[kind] = (
+                kind.__module__.startswith("torch.nn.modules.")
+                and getattr(forward, "__module__", "").startswith("torch.")
+                and not issubclass(kind, LazyModuleMixin)
+            )
+        state = module.__dict__
+        if not native[kind] or state["_forward_pre_hooks"] or state["_forward_hooks"] or "forward" in state:
+            return False
+    return True
 
 
 def _same(now: Any, before: Any) -> bool:
