@@ -71,7 +71,7 @@ def import_plugin(candidate: Candidate) -> object:
     entry_point = candidate.entry_point
     try:
         module = entry_point.module
-    except AttributeError:
+    except (AttributeError, AssertionError):  # which of the two depends on the version of Python
         raise PluginProblem(
             f"its entry point {entry_point.value!r} is neither a module nor module:attribute", reason="module_missing"
         ) from None
