@@ -10,10 +10,11 @@ import torch
 from torchscan._version import __version__
 from torchscan.contract.diagnostics import Diagnostic
 from torchscan.contract.states import UNITS
-from torchscan.engine.observer import BITS, Observer
+from torchscan.engine.observer import Observer
 from torchscan.engine.operator_view import not_requested, operator_report
 from torchscan.engine.parameters import StoredTensors, count_stored
 from torchscan.engine.plan import Plan
+from torchscan.engine.records import BITS
 from torchscan.engine.rows import Rows, hand_up
 from torchscan.report.schema import Context, Inputs, MetricResult, OperatorReport, PluginUsed, Report, Totals
 

@@ -11,9 +11,9 @@ from torchscan.contract.diagnostics import Diagnostic
 from torchscan.contract.operators import OPERATOR_KINDS
 from torchscan.contract.states import Complete, MetricState, Partial
 from torchscan.engine.hidden import hidden_sums, round_trips
-from torchscan.engine.observer import CallRecord
 from torchscan.engine.operators import OperatorCost
 from torchscan.engine.plan import Plan
+from torchscan.engine.records import CallRecord
 
 __all__ = ["Audit", "is_leaf"]
 

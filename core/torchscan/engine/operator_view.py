@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from torchscan.contract.diagnostics import Diagnostic
-from torchscan.engine.observer import CallRecord
 from torchscan.engine.operators import OperatorCost
+from torchscan.engine.records import CallRecord
 from torchscan.report.schema import IgnoredOperator, MetricResult, OperatorContext, OperatorReport
 
 __all__ = ["METHOD", "not_requested", "operator_report", "tally_report"]

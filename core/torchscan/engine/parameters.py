@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch.nn.parameter import Parameter, is_lazy
 
-from torchscan.engine.observer import CallRecord
+from torchscan.engine.records import CallRecord
 from torchscan.engine.tree import ModulePlace, own_tensors
 from torchscan.report.schema import BufferCount, ParameterCount
 

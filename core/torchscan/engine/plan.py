@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from torchscan.contract.states import COUNT_METRICS, SPATIAL_METRICS
-from torchscan.engine.observer import BITS, COUNTS
+from torchscan.engine.records import BITS, COUNTS
 from torchscan.report.schema import MetricResult, Report
 
 __all__ = ["Plan", "incomplete"]

@@ -21,8 +21,8 @@ from torchscan.contract.states import (
 from torchscan.contract.tokens import TokenDependencies
 from torchscan.engine.audit import Audit, is_leaf
 from torchscan.engine.estimates import WireState
-from torchscan.engine.observer import BITS, CallRecord
 from torchscan.engine.plan import Plan
+from torchscan.engine.records import BITS, CallRecord
 from torchscan.engine.sums import Sum
 from torchscan.plugins.resolution import NATIVE_METHOD, Candidate
 from torchscan.report.schema import BufferCount, LayerRecord, MetricOwner, MetricResult, ParameterCount

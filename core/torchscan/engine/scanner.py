@@ -18,10 +18,12 @@ from torchscan.engine import hooks
 from torchscan.engine.assembly import assemble
 from torchscan.engine.guard import ModelGuard
 from torchscan.engine.inputs import InputShape, call_arguments
+from torchscan.engine.meta_shapes import MetaExecutor, is_on_meta
 from torchscan.engine.observation import Observation
-from torchscan.engine.observer import CallRecord, Observer
+from torchscan.engine.observer import Observer
 from torchscan.engine.operators import OperatorBook, OperatorMode, checked_mapping
 from torchscan.engine.plan import Plan, incomplete
+from torchscan.engine.records import CallRecord
 from torchscan.engine.rows import Rows
 from torchscan.engine.state import evaluation, exclusive, force_eager, is_training, random_state
 from torchscan.engine.tree import ModuleTree
@@ -187,7 +189,9 @@ class Scanner:
                     stack.enter_context(executor.stand_ins())
                     call_args, call_kwargs = executor.arguments(call_args, call_kwargs)
                 if watched:
-                    stack.enter_context(OperatorMode(observer, book, guard, executor, counting=counting))
+                    # On the meta device nothing but shapes is worked out, which need not be done twice.
+                    execute = executor if executor is not None else MetaExecutor() if is_on_meta(tree) else None
+                    stack.enter_context(OperatorMode(observer, book, guard, execute, counting=counting))
                 try:
                     output = module(*call_args, **call_kwargs)
                 except Exception as error:
