@@ -12,7 +12,7 @@ PAGES := scripts/generate_reference.py scripts/generate_hook_reference.py
 OLDEST_TORCH := 2.6.0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow lint types imports docs pages pages-check dist matrix matrix-oldest matrix-newest changelog e2e browser bench ci clean dev
+.PHONY: demo test test-slow lint types imports docs pages pages-check dist matrix matrix-oldest matrix-newest changelog e2e browser bench bench-peers bench-smoke ci clean dev
 
 ## demo: set everything up and scan the base Transformer
 demo: $(RUNTIME)
@@ -61,6 +61,23 @@ types: $(READY)
 
 imports: $(READY)
 	$(BIN)/lint-imports
+
+## bench: measure what a scan costs
+bench: $(READY)
+	$(BIN)/python -m benchmarks run -o $(VENV)/bench.json
+	$(BIN)/python -m benchmarks table $(VENV)/bench.json
+
+## bench-peers: the same side by side with the peers and TorchScan 0.2.0; writes the tables of the docs
+bench-peers: $(READY)
+	$(PIP) install -c constraints.txt -e ".[bench]"
+	$(BIN)/python -m benchmarks run --who peers --legacy $(VENV)-legacy -o benchmarks/results.json
+	$(BIN)/python -m benchmarks table benchmarks/results.json --write
+	$(BIN)/python -m benchmarks disagree --write
+
+## bench-smoke: the suite in its smallest size, to see that it works
+bench-smoke: $(READY)
+	$(BIN)/python -m benchmarks run --smoke -o $(VENV)/bench-smoke.json
+	$(BIN)/python -m benchmarks table $(VENV)/bench-smoke.json
 
 ## docs: build the site into site/, where it opens from the disk
 docs: $(READY)

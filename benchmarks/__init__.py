@@ -1,0 +1,1 @@
+"""Measurements of torchscan side by side with its peers: `python -m benchmarks --help`."""
