@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -343,3 +344,44 @@ class TestTorchScript:
             else:
                 assert (macs(report), report.totals.module_flops.value) == (("complete", self.MACS), self.FLOPS)
         assert torch._C._get_graph_executor_optimize()
+
+
+def test_a_strict_failure_travels_between_processes():
+    with pytest.raises(torchscan.IncompleteAnalysisError) as caught:
+        scan(Numpy(), args=(X,), strict=True)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.report) == (str(caught.value), caught.value.report)
+
+
+class Listens:
+    """A plugin that computes with what it hears."""
+
+    @torchscan.hookimpl
+    def torchscan_call_estimated(self, call, layer):
+        times_w(call.output)
+        call.module(*call.args)
+
+
+@pytest.mark.parametrize("functional", ["audit", "estimate"])
+def test_what_listeners_compute_is_no_work_of_the_model(functional):
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    model = Two()
+    scanner = Scanner([Listens()])
+    reports = [
+        scanner.scan(model, args=(X,), functional=functional),
+        scan(model, args=(X,), functional=functional, progress=lambda calls: times_w(X)),
+    ]
+    with scanner.observe(model, functional=functional) as observation, torch.no_grad():
+        model.eval()(X)
+    reports.append(observation.report())
+    for report in reports:
+        assert macs(report) == ("complete", 96)
+        assert report.totals.operator_flops.value == 192
+        assert len(report.layers) == 3

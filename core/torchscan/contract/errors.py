@@ -40,3 +40,7 @@ class IncompleteAnalysisError(TorchScanError):
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)
         self.report = report
+
+    def __reduce__(self) -> tuple[type[IncompleteAnalysisError], tuple[str, Report]]:
+        """Take the report along between processes."""
+        return type(self), (str(self), self.report)

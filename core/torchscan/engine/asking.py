@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -29,7 +30,7 @@ class Asker:
         readable: gives a tensor whose values a handler may read.
 
     Attributes:
-        asking: whether a handler is running; what it calls is not the model's.
+        asking: whether a handler or a listener is running; what it calls is not the model's.
 
     """
 
@@ -93,7 +94,18 @@ class Asker:
         if self._call_estimated is not None:
             if call is None:
                 call = ModuleCall(module, args, kwargs, output, requested=self._names(wanted))
-            self._call_estimated(call, record)
+            with self.aside():
+                self._call_estimated(call, record)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Run what only listens: what it computes and calls is not the model's either."""
+        self.asking = True
+        try:
+            with torch.no_grad(), _DisableTorchDispatch():
+                yield
+        finally:
+            self.asking = False
 
     def _ask(self, record: CallRecord, candidate: Candidate, call: ModuleCall, wanted: int) -> int:
         """Let one handler estimate the call; return the bits it decided."""

@@ -127,7 +127,8 @@ class Observer:
         self.records.append(record)
         stack.append(record)
         if self._progress is not None:
-            self._progress(len(self.records))
+            with self._asker.aside():
+                self._progress(len(self.records))
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
         """Hear that `forward` returned."""
