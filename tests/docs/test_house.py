@@ -71,8 +71,8 @@ def test_the_files_in_the_picture_exist():
     assert [name for name in sorted(files) if not (ROOT / name).is_file()] == []
 
 
-def test_the_contract_and_the_plugins_are_drawn_completely():
-    for folder in ("core/torchscan/contract", "core/torchscan/plugins"):
+def test_the_contract_the_plugins_and_the_engine_are_drawn_completely():
+    for folder in ("core/torchscan/contract", "core/torchscan/plugins", "core/torchscan/engine"):
         assert {f"{folder}/__init__.py", *drawn()} >= {
             file.relative_to(ROOT).as_posix() for file in (ROOT / folder).glob("*.py")
         }, folder
