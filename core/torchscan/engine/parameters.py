@@ -134,13 +134,17 @@ def count_stored(
     # Parameters first: a buffer that shows a parameter's memory is that parameter, wherever it is registered.
     parameters: dict[CallRecord | None, ParameterCount] = {}
     for runner, place in owners:
-        parameters[runner] = _count_parameters(sums, seen, place, parameters.get(runner, _NO_PARAMETERS))
+        if place.module._parameters:
+            parameters[runner] = _count_parameters(sums, seen, place, parameters.get(runner, _NO_PARAMETERS))
     sums.unknown_parameters |= seen.unsure
     buffers: dict[CallRecord | None, BufferCount] = {}
     for runner, place in owners:
-        buffers[runner] = _count_buffers(sums, seen, place, buffers.get(runner, _NO_BUFFERS))
+        if place.module._buffers:
+            buffers[runner] = _count_buffers(sums, seen, place, buffers.get(runner, _NO_BUFFERS))
     sums.unknown_buffers |= seen.unsure
-    return sums, {record: (parameters[record], buffers[record]) for record in first.values()}
+    return sums, {
+        record: (parameters.get(record, _NO_PARAMETERS), buffers.get(record, _NO_BUFFERS)) for record in first.values()
+    }
 
 
 _NO_PARAMETERS = ParameterCount()

@@ -80,10 +80,10 @@ class ModuleTree:
 
 def own_tensors(module: nn.Module, registry: str) -> list[torch.Tensor]:
     """Return a module's own parameters (`"_parameters"`) or buffers (`"_buffers"`)."""
-    found = getattr(module, registry)
-    if not found and not isinstance(module, torch.jit.ScriptModule):
-        return []
+    found = module.__dict__.get(registry)
+    if type(found) is dict:
+        return [tensor for tensor in found.values() if tensor is not None] if found else []
     if isinstance(module, torch.jit.ScriptModule):  # its tensors live in C++
         named = module.named_parameters if registry == "_parameters" else module.named_buffers
         return [tensor for _, tensor in named(recurse=False)]
-    return [tensor for tensor in found.values() if tensor is not None]
+    return [tensor for tensor in getattr(module, registry).values() if tensor is not None]
