@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from torchscan import scan
+from torchscan import Scanner, measure_flops, scan
 
 X = torch.ones(3, 4)
 
@@ -226,3 +227,31 @@ def test_a_first_state_made_in_the_forward_runs_in_a_fake_run_too(cell, kept):
     for execution in ("real", "fake"):
         report = scan(Recurrent(), args=(torch.ones(2, 5, 4),), execution=execution)
         assert report.totals.macs.value == 5 * 2 * gates * 3 * 7
+
+
+def process_wide():
+    """Copy every dictionary of hooks that PyTorch keeps for all modules."""
+    from torch.nn.modules import module
+
+    return {
+        name: dict(value)
+        for name, value in vars(module).items()
+        if name.startswith("_global") and isinstance(value, dict)
+    }
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_no_hook_is_left_with_pytorch(way, fails):
+    def act(module, y):
+        if fails:
+            raise KeyError("the model's own")
+
+    before = process_wide()
+    for _ in range(2):
+        with pytest.raises(KeyError) if fails else contextlib.nullcontext():
+            scan(Writes(act), args=(X,), **way)
+    with Scanner().observe(nn.Linear(4, 4)) as observation:
+        observation.report()
+    measure_flops(lambda: X @ X.T)
+    assert process_wide() == before

@@ -101,4 +101,7 @@ def unlisten(listener: Listener) -> None:
         _count -= 1
         if _count == 0:
             while _handles:
-                _handles.pop().remove()
+                handle = _handles.pop()
+                handle.remove()
+                # PyTorch forgets to remove this note with the hook.
+                getattr(_module, "_global_forward_hooks_with_kwargs", {}).pop(handle.id, None)
