@@ -99,6 +99,7 @@ def test_calls_are_counted_as_each_kind_of_hook_sees_them():
 def test_the_six_calls_have_the_numbers_that_are_derived_by_hand():
     """Their numbers come from the formulas on the page; the operators that really run are the second opinion."""
     from benchmarks.disagree import calls
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
     torch.backends.mha.set_fastpath_enabled(False)
