@@ -27,12 +27,12 @@ __all__ = ["Rate", "Step", "StepMeter", "check_assumptions", "scaled"]
 _SHAPES: Final = 16
 
 
-def scaled(state: MetricState, factor: float) -> MetricState:
-    """Return `state` times `factor`; a lower bound stays one, and what is unavailable stays unavailable."""
+def scaled(state: MetricState, factor: float, per: float = 1) -> MetricState:
+    """Return `state * factor / per`; a lower bound stays one, and what is unavailable stays unavailable."""
     if isinstance(state, Complete):
-        return Complete(state.value * factor)
+        return Complete(state.value * factor / per)
     if isinstance(state, Partial):
-        return Partial(state.known_value * factor, state.reason)
+        return Partial(state.known_value * factor / per, state.reason)
     return state
 
 
@@ -76,14 +76,14 @@ class Rate:
         """Achieved MAC/s."""
         if self.seconds <= 0:
             return Unavailable("no time was measured")
-        return scaled(self.macs, 1 / self.seconds)
+        return scaled(self.macs, 1, self.seconds)
 
     @property
     def utilization(self) -> MetricState:
         """The part of the peak that was achieved, from 0 to 1."""
         if self.peak is None:
             return Unavailable("no peak was given")
-        return scaled(self.per_second, 1 / self.peak)
+        return scaled(self.per_second, 1, self.peak)
 
 
 @attrs.frozen
@@ -109,7 +109,7 @@ class Step:
     def average(cls, steps: Sequence[Step]) -> Step:
         """Return the step that several steps are on average; its rate is that of all of them together."""
         count = len(steps)
-        forward = scaled(total(step.forward for step in steps), 1 / count)
+        forward = scaled(total(step.forward for step in steps), 1, count)
         seconds = sum(step.seconds for step in steps) / count
         return attrs.evolve(steps[-1], forward=forward, seconds=seconds)
 
