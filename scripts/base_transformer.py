@@ -1,6 +1,6 @@
 """The base Transformer: d_model 512, 8 heads, 6 + 6 layers, feed-forward 2048, batch 2, 64 + 64 tokens.
 
-    torchscan scan scripts/base_transformer.py:base
+torchscan scan scripts/base_transformer.py:base
 """
 
 from __future__ import annotations
