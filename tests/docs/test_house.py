@@ -134,9 +134,18 @@ def test_the_declared_range_is_the_documented_and_the_tested_one():
     page = text("docs/reference/compatibility.md")
     assert oldest[1] in page
     assert f"`{torch.specifier}`" in page or "`>=2.6,<3`" in page
+    assert f"Python {project['requires-python'].removeprefix('>=')} and PyTorch {lower} or newer" in prose("README.md")
     pinned = re.search(r"^torch==(\S+)$", text("constraints.txt"), re.MULTILINE)
     assert pinned
     assert pinned[1] in page
+
+
+def test_the_readme_counts_the_peers_of_the_measured_table():
+    head = re.search(r"^\| call \| by hand \|(.*)\|$", text("docs/explanation/why-counters-disagree.md"), re.MULTILINE)
+    assert head
+    peers = [each.strip() for each in head[1].split("|") if "torchscan" not in each]
+    assert len(peers) == 6
+    assert "six other tools" in " ".join(text("README.md").split())
 
 
 def test_the_version_is_the_same_everywhere():
