@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -13,7 +14,23 @@ from torchscan.plugins.manager import PluginHost
 if TYPE_CHECKING:
     from torchscan.plugins.records import PluginInfo
 
-__all__ = ["plugins"]
+__all__ = ["check_disabled", "plugins"]
+
+
+def check_disabled(disabled: Iterable[str], infos: Iterable[PluginInfo]) -> None:
+    """Refuse a `--no-plugin` that names nobody, which would leave nothing out.
+
+    Raises:
+        click.BadParameter: a name is neither a plugin's nor a distribution's.
+
+    """
+    infos = tuple(infos)
+    known = {name for info in infos for name in (info.name, info.distribution) if name is not None}
+    if unknown := sorted(set(disabled) - known):
+        raise click.BadParameter(
+            f"no plugin is named {unknown[0]!r}; there are {', '.join(sorted(info.name for info in infos)) or 'none'}",
+            param_hint="--no-plugin",
+        )
 
 
 @click.command()
@@ -28,12 +45,7 @@ def plugins(context: click.Context, as_json: bool, disabled: tuple[str, ...], st
     """
     host = PluginHost(disabled=disabled)
     infos = host.collect()
-    known = {name for info in infos for name in (info.name, info.distribution) if name is not None}
-    if unknown := sorted(set(disabled) - known):
-        raise click.BadParameter(
-            f"no plugin is named {unknown[0]!r}; there are {', '.join(sorted(info.name for info in infos)) or 'none'}",
-            param_hint="--no-plugin",
-        )
+    check_disabled(disabled, infos)
     if as_json:
         diagnostics = [attrs.asdict(each, filter=lambda _, value: value is not None) for each in host.diagnostics]
         click.echo(json.dumps({"plugins": [_record(info) for info in infos], "diagnostics": diagnostics}, indent=2))

@@ -166,23 +166,31 @@ def scan(
     TARGET is package.module:callable or file.py:callable; the callable returns a module, or (module, args, kwargs).
     Exit codes: 0; 1 when --strict finds an incomplete metric; 2 for a usage error or a model that raises.
     """
-    from torchscan.engine.scanner import Scanner
+    from torchscan.cli_plugins import check_disabled
+    from torchscan.engine.scanner import Scanner, checked_plan
     from torchscan.report.files import write_text
     from torchscan.report.text import print_summary
 
+    names = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
+    try:
+        checked_plan(mode, functional, execution, names)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    scanner = Scanner(disabled=disabled)
+    check_disabled(disabled, scanner.host.plugins)
     module, args, kwargs = prepared(target, inputs, dtype)
     progress = _Progress() if sys.stderr.isatty() else None
     status = 0
     with sentences(traceback):
         try:
-            report = Scanner(disabled=disabled).scan(
+            report = scanner.scan(
                 module,
                 args=args,
                 kwargs=kwargs,
                 mode=mode,
                 strict=strict,
                 functional=functional,
-                metrics=None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()],
+                metrics=names,
                 execution=execution,
                 progress=progress,
             )
