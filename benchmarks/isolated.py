@@ -108,7 +108,7 @@ def program_fake(smoke: str) -> dict[str, Any]:
     return {
         "first": seconds[0],
         "later": min(seconds[1:]),
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": peak(),
         "macs": report.totals.macs.known_value,
         "status": report.totals.macs.status,
         "calls": len(report.layers),
@@ -135,20 +135,29 @@ def named(variant: str) -> Any:
 
 def peak_during(run: Any) -> int:
     """Return by how many bytes the peak of the resident memory rises while `run` runs."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if not STATUS.exists():
+        before = peak()
         run()
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (1 if sys.platform == "darwin" else 1024)
+        return peak() - before
     # Writing 5 makes the peak what is resident now.
     Path("/proc/self/clear_refs").write_text("5")
-    before = field(status, "VmRSS")
+    before = field("VmRSS")
     run()
-    return field(status, "VmHWM") - before
+    return peak() - before
 
 
-def field(status: Path, name: str) -> int:
-    line = next(line for line in status.read_text().splitlines() if line.startswith(f"{name}:"))
+STATUS = Path("/proc/self/status")
+
+
+def peak() -> int:
+    """Return the peak of the resident memory, in bytes."""
+    if STATUS.exists():  # `getrusage` would begin with what the parent had when it started this process
+        return field("VmHWM")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def field(name: str) -> int:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024
 
 
