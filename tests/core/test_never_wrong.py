@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 import torchscan
 from torchscan import Scanner, scan
@@ -385,3 +387,44 @@ def test_what_listeners_compute_is_no_work_of_the_model(functional):
         assert macs(report) == ("complete", 96)
         assert report.totals.operator_flops.value == 192
         assert len(report.layers) == 3
+
+
+class TestReplacedFunctions:
+    """A formula describes what PyTorch computes; operators tell when something else runs under its name."""
+
+    # Linear(4, 4) on 3 rows is 48 products; the replacement multiplies by a (4, 4) matrix first: 96 were dispatched.
+
+    @pytest.fixture
+    def twice(self, monkeypatch):
+        original = F.linear
+        monkeypatch.setattr(F, "linear", lambda x, w, b=None: original(x @ torch.ones(x.shape[-1], x.shape[-1]), w, b))
+
+    @pytest.mark.usefixtures("twice")
+    @pytest.mark.parametrize("execution", ["real", "fake"])
+    @pytest.mark.parametrize("functional", ["audit", "estimate"])
+    def test_a_replaced_function_makes_a_layer_a_lower_bound(self, functional, execution):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        report = scan(model, args=(X,), functional=functional, execution=execution)
+        for name, known in (("macs", 96), ("module_flops", 192), ("dmas", 2 * (12 + 20 + 12))):
+            assert getattr(report.totals, name).status == "partial"
+            assert getattr(report.totals, name).known_value == known
+        assert {d.path for d in report.diagnostics if d.code == "unattributed_operator"} == {"0", "1"}
+
+    @pytest.mark.usefixtures("twice")
+    def test_below_what_a_native_stack_owns(self):
+        # E = 4, F = 8, 3 tokens: 504 products; unfused, so that the replaced function runs in both linears
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        layer.linear1.register_forward_hook(lambda module, args, out: None)
+        for model in (layer, nn.Sequential(layer)):
+            assert macs(scan(model, args=(torch.ones(1, 3, 4),))) == ("partial", 504)
+
+    def test_a_mode_that_rewrites_calls(self):
+        class Twice(TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                if func is F.linear:
+                    return func(times_w(args[0]), *args[1:], **(kwargs or {}))
+                return func(*args, **(kwargs or {}))
+
+        with Twice():
+            assert macs(scan(nn.Linear(4, 4), args=(X,))) == ("partial", 48)
+        assert macs(scan(nn.Linear(4, 4), args=(X,))) == ("complete", 48)

@@ -59,6 +59,7 @@ class Audit:
         self._plan = plan
         self._alarms: dict[tuple[str, str], tuple[dict[Any, int], set[str]]] = {}
         self._unseen: dict[tuple[str, str], str] = {}
+        self._contradicted: dict[str, tuple[str, int, int, set[str]]] = {}
 
     def body(self, record: CallRecord, metric: str) -> MetricState | None:
         """Return the state of a body's own work, or `None` where there was none.
@@ -84,6 +85,23 @@ class Audit:
         if not self._plan.audits:
             return self._unobserved(record, "hooks")
         return self._unexplained(record, metric, record.hooked)
+
+    def contradicts(self, record: CallRecord, metric: str) -> MetricState | None:
+        """Return a lower bound in place of a native formula's number, where more products were dispatched.
+
+        A formula describes what PyTorch's own layer computes. When something else runs in its place (a function of
+        `torch.nn.functional` that somebody replaced, a mode that rewrites calls), the operators tell.
+        """
+        macs = record.states.get("macs")
+        candidate = record.sources.get("macs")
+        if type(macs) is not int or record.executed <= macs or candidate is None or candidate.tier != "native":
+            return None
+        kind, _, _, metrics = self._contradicted.setdefault(
+            record.place.path, (record.module_type.__name__, record.executed, macs, set())
+        )
+        metrics.add(metric)
+        value = record.states.get(metric)
+        return Partial(value, f"more ran than {kind} computes") if type(value) is int else None
 
     def _unobserved(self, record: CallRecord, what: str) -> MetricState:
         self._unseen.setdefault((record.place.path, what), record.module_type.__name__)
@@ -153,6 +171,16 @@ class Audit:
                 path=path,
                 operator=operator,
                 calls=calls,
+                reason=",".join(names),
+            )
+        for path, (kind, executed, macs, metrics) in self._contradicted.items():
+            names = [name for name in ("macs", "module_flops", "dmas") if name in metrics]
+            yield Diagnostic(
+                "unattributed_operator",
+                f"{path or 'the model'}: {executed} products were dispatched where {kind} computes {macs}: something "
+                "else runs in its place, and its formula is a lower bound. Supply the count with custom_modules.",
+                metric=names[0],
+                path=path,
                 reason=",".join(names),
             )
         for (path, what), kind in self._unseen.items():

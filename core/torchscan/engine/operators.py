@@ -58,6 +58,7 @@ class OperatorCost:
     call: OperatorCall | None = None
     floating: bool = True
     _estimate: Mapping[str, int] | None = None
+    _products: int | None = None
 
     def estimate(self) -> Mapping[str, int]:
         """Return MACs, module FLOPs and DMAs of one such call; what has no formula is left out."""
@@ -71,6 +72,12 @@ class OperatorCost:
                 except Exception:  # an uncovered call form: no estimate, never a guess
                     self._estimate = {}
         return self._estimate
+
+    def products(self) -> int:
+        """Return the product terms of one such call, as far as they are known."""
+        if self._products is None:
+            self._products = self.estimate().get("macs", 0) if self.info.kind == "contraction" else 0
+        return self._products
 
 
 class OperatorSink(Protocol):

@@ -42,6 +42,7 @@ class CallRecord:
         "children",
         "covered",
         "covered_by_caller",
+        "executed",
         "failed",
         "has_submodules",
         "hooked",
@@ -72,6 +73,7 @@ class CallRecord:
         self.call_index = place.calls
         self.covered = covered  # metrics that an ancestor surely owns
         self.covered_by_caller = 0
+        self.executed = 0  # product terms that were dispatched in what this call answers for
         self.silenced = False  # the caller answers for every count
         self.may_own = 0  # metrics that its first handler owns whatever it answers
         self.owned = 0  # metrics that this call's handlers own for the subtree

@@ -121,6 +121,8 @@ class Rows:
             return None, None
         if self._unobserved and record.parent is None:
             return None, None
+        if record.executed and self.audit.contradicts(record, "macs") is not None:
+            return None, None
         key = (*sources, id(owners), *states.items())
         try:
             found = self._answers.get(key)
@@ -151,6 +153,8 @@ class Rows:
                 if name in states:
                     value = states[name]
                     candidate = sources.get(name)
+                    if record.executed and name in self.sums:
+                        value = self.audit.contradicts(record, name) or value
                     result = self._supplied(record, name, value, candidate)
                     if candidate is not None:
                         ownership[name] = result.scope
@@ -322,25 +326,42 @@ def _has_more(record: CallRecord) -> bool:
 
 
 def hand_up(records: Iterable[CallRecord]) -> None:
-    """Give hooked calls to the calls above that own their metrics; a formula does not know of hooks on its stages.
+    """Give the calls that own a metric what is known of the calls below them.
+
+    That is which of them have hooks, of which no formula knows, and how many products they dispatched.
 
     Args:
         records: every call, finished, in execution order.
 
     """
+    macs = BITS["macs"]
+    answers: dict[CallRecord, CallRecord] = {}  # who answers for the products of a call: the outermost owner
     for record in records:
-        if record.hooked is None:
-            continue
-        for name, bit, _ in _BIT_OF:
-            owner = None
-            above = record.parent
-            while above is not None:
-                if above.owned & bit:
-                    owner = above  # the outermost one owns
-                above = above.parent
-            if owner is not None and name in COUNT_METRICS:
-                if owner.inherited is None:
-                    owner.inherited = {}
-                heirs = owner.inherited.setdefault(name, [])
-                if record not in heirs:
-                    heirs.append(record)
+        parent = record.parent
+        owner = record
+        if parent is not None:
+            above = answers[parent]
+            if above is not parent or parent.owned & macs:
+                owner = above
+        answers[record] = owner
+        record.executed = 0
+        if record.operators:
+            owner.executed += sum([cost.products() * count for cost, count in record.operators.items()])
+        if record.hooked is not None:
+            _hand_up_hooks(record)
+
+
+def _hand_up_hooks(record: CallRecord) -> None:
+    for name, bit, _ in _BIT_OF:
+        owner = None
+        above = record.parent
+        while above is not None:
+            if above.owned & bit:
+                owner = above  # the outermost one owns
+            above = above.parent
+        if owner is not None and name in COUNT_METRICS:
+            if owner.inherited is None:
+                owner.inherited = {}
+            heirs = owner.inherited.setdefault(name, [])
+            if record not in heirs:
+                heirs.append(record)
