@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -428,3 +429,34 @@ class TestReplacedFunctions:
         with Twice():
             assert macs(scan(nn.Linear(4, 4), args=(X,))) == ("partial", 48)
         assert macs(scan(nn.Linear(4, 4), args=(X,))) == ("complete", 48)
+
+
+@pytest.mark.parametrize("execution", ["real", "fake"])
+def test_a_model_as_deep_as_python_lets_it_be(execution):
+    class Onion(nn.Module):
+        def __init__(self, inner) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x)
+
+    limit = sys.getrecursionlimit()
+    model: nn.Module = nn.Linear(4, 4)
+    for _ in range(200):
+        model = Onion(model)
+    while True:  # as many layers as run without a scan
+        deeper = Onion(model)
+        try:
+            with torch.no_grad():
+                deeper(X)
+        except RecursionError:
+            break
+        model = deeper
+    report = scan(model, args=(X,), execution=execution)
+    assert macs(report) == ("complete", 48)
+    assert len(report.layers) > 200
+    assert sys.getrecursionlimit() == limit
+    assert type(report).from_dict(report.to_dict()) == report
+    for shape in ("text", "markdown", "html", "svg", "csv"):
+        assert torchscan.render_report(report, format=shape)

@@ -8,6 +8,7 @@ and of other threads no more than that something was called there.
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -44,6 +45,7 @@ _lock = threading.Lock()
 _count = 0
 _everyone: tuple[Listener, ...] = ()
 _handles: list[Any] = []
+_depths: list[int] = []
 
 
 def _before(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -81,12 +83,26 @@ def _install() -> list[Any]:
     ]
 
 
+def _make_room() -> None:
+    """Let Python go deeper: with hooks, PyTorch needs four frames for a call instead of three, and ours come on top."""
+    before = sys.getrecursionlimit()
+    _depths[:] = before, before + before // 2 + 200
+    sys.setrecursionlimit(_depths[1])
+
+
+def _take_room_back() -> None:
+    before, ours = _depths
+    if sys.getrecursionlimit() == ours:
+        sys.setrecursionlimit(before)
+
+
 def listen(listener: Listener) -> None:
     """Start to report the calls of this thread to `listener`."""
     global _count, _everyone
     with _lock:
         if _count == 0:
             _handles.extend(_install())
+            _make_room()
         _count += 1
         _everyone = (*_everyone, listener)
     _here.running = (*_here.running, listener)
@@ -100,6 +116,7 @@ def unlisten(listener: Listener) -> None:
         _everyone = tuple(other for other in _everyone if other is not listener)
         _count -= 1
         if _count == 0:
+            _take_room_back()
             while _handles:
                 handle = _handles.pop()
                 handle.remove()
