@@ -28,10 +28,8 @@ def joined():
     del sys.modules["profile_join"]
 
 
-class Slow(nn.Linear):
-    def forward(self, x):
-        time.sleep(0.02)
-        return nn.functional.linear(x, self.weight, self.bias)
+#: Seconds: far longer than what any of the modules takes, however busy the machine is.
+PAUSE = 0.2
 
 
 class Model(nn.Module):
@@ -42,14 +40,14 @@ class Model(nn.Module):
 
     def forward(self, x):
         x = self.body(self.body(self.first(x)))
-        time.sleep(0.02)
+        time.sleep(PAUSE)
         return x @ x.T
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def found(joined):
     with torch.no_grad():
-        return joined.measure(Model().eval(), (torch.ones(3, 4),), calls=3, peak=1e6)
+        return joined.measure(Model().eval(), (torch.ones(3, 4),), calls=2, peak=1e6)
 
 
 def test_every_call_is_a_row_with_what_it_and_everything_inside_cost(found):
@@ -63,7 +61,7 @@ def test_every_call_is_a_row_with_what_it_and_everything_inside_cost(found):
     assert isinstance(root, Partial)
     assert root.known_value == 96 + 2 * 192
     assert [row.path for row in found.rows] == ["", "first", "body", "body.0", "body.1", "body", "body.0", "body.1"]
-    assert found.calls == 3
+    assert found.calls == 2
     assert found.remark is None
 
 
@@ -78,12 +76,10 @@ def test_a_parents_time_contains_its_childrens_and_its_own(found):
     rows = {(row.path, row.call_index): row for row in found.rows}
     root = rows["", 0]
     inside = sum(rows[key].seconds for key in (("first", 0), ("body", 0), ("body", 1)))
-    assert root.seconds >= 0.02
-    assert root.own_seconds >= 0.02  # it slept in its own body
-    assert root.seconds >= root.own_seconds
-    assert inside < 0.02
+    assert root.seconds >= root.own_seconds >= PAUSE  # it slept in its own body
+    assert inside < PAUSE
     assert rows["body", 0].seconds >= rows["body.1", 0].seconds
-    assert 0 < found.observing < 0.01
+    assert 0 < found.observing < PAUSE
 
 
 def test_calls_inside_one_formula_are_counted_by_themselves(joined):
@@ -110,7 +106,7 @@ def test_what_observing_takes_is_not_taken_for_the_models_time(joined):
         @torchscan.hookimpl
         def torchscan_register_handlers(self):
             def handler(call):
-                time.sleep(0.02)
+                time.sleep(PAUSE)
                 return {"macs": 7}
 
             yield torchscan.HandlerRegistration(nn.Linear, handler)
@@ -118,10 +114,10 @@ def test_what_observing_takes_is_not_taken_for_the_models_time(joined):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).eval()
     scanner = torchscan.Scanner(plugins=[Sluggish()], autoload=False)
     with torch.no_grad():
-        found = joined.measure(model, (torch.ones(1, 2),), calls=3, scanner=scanner)
+        found = joined.measure(model, (torch.ones(1, 2),), calls=2, scanner=scanner)
     assert [row.macs for row in found.rows] == [Complete(14), Complete(7), Complete(7)]
-    assert found.observing >= 0.02
-    assert all(row.seconds < 0.015 for row in found.rows)
+    assert found.observing >= PAUSE
+    assert all(row.seconds < PAUSE for row in found.rows)
 
 
 def test_a_model_that_does_something_else_each_time_is_remarked_on(joined):
