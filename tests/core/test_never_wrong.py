@@ -460,3 +460,30 @@ def test_a_model_as_deep_as_python_lets_it_be(execution):
     assert type(report).from_dict(report.to_dict()) == report
     for shape in ("text", "markdown", "html", "svg", "csv"):
         assert torchscan.render_report(report, format=shape)
+
+
+class TestTokensUnderHooks:
+    @staticmethod
+    def relation(hook, **options):
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        if hook is not None:
+            layer.linear2.register_forward_hook(hook)
+        mask = nn.Transformer.generate_square_subsequent_mask(3)
+        model = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        report = scan(model, args=(torch.ones(1, 3, 4), mask), **options)
+        return report.layers[0].token_dependencies, report
+
+    def test_a_hook_that_turns_tokens_around_leaves_no_relation(self):
+        found, _ = self.relation(None)
+        assert found.sources[0].relation.kind == "prefix"
+        found, _ = self.relation(lambda module, args, out: None)
+        assert found.sources[0].relation.kind == "prefix"
+        # the first output now sees the last token
+        found, report = self.relation(lambda module, args, out: out.flip(1))
+        assert (found.status, found.reason) == ("unavailable", "hooks")
+        assert any(d.code == "unsupported_token_dependencies" and d.path == "" for d in report.diagnostics)
+
+    def test_where_nobody_looked_nobody_knows(self):
+        for hook, status in ((None, "complete"), (lambda module, args, out: out.flip(1), "unavailable")):
+            found, _ = self.relation(hook, metrics=["token_dependencies"])
+            assert found.status == status

@@ -46,7 +46,7 @@ def assemble(
     records = observer.records
     stored, reached = count_stored(observer.tree.places.values(), records)
     rows = Rows(plan, unobserved=bool(observer.elsewhere_called))
-    hand_up(records)
+    hand_up(records, observed=plan.audits or plan.operator_view)
     layers = tuple([rows.row(record, *reached.get(record, ())) for record in records])
     root = observer.tree.root
     unobserved = tuple(_unobserved(observer)) if plan.mode != "structure" else ()

@@ -63,6 +63,7 @@ class CallRecord:
         "silenced",
         "sources",
         "states",
+        "stirred",
         "tokens",
         "tokens_source",
     )
@@ -90,6 +91,7 @@ class CallRecord:
         self.operators: dict[OperatorCost, int] = {}
         self.hooked: dict[OperatorCost, int] | None = None  # what foreign hooks ran in this call, where there are some
         self.left: tuple[nn.Module, ...] = ()  # children with foreign forward hooks, which run after they returned
+        self.stirred = False  # a hook below did something, or may have: tokens need not be where a formula expects them
         self.inherited: dict[str, list[CallRecord]] | None = None  # hooked calls below, of a metric that this call owns
         self.states: dict[str, Any] = {}  # int, or a state
         self.sources: dict[str, Candidate] = {}

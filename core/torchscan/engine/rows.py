@@ -275,6 +275,12 @@ class Rows:
         assert tokens is not None
         assert candidate is not None
         handlers["token_dependencies"] = candidate.plugin
+        if record.stirred and tokens.status == "complete" and candidate.tier != "caller":
+            tokens = TokenDependencies.unavailable(
+                "hooks",
+                "A hook on a module inside of this call computed something, or was not looked at, and may have moved "
+                "tokens. Remove it, or describe the relation in custom_modules.",
+            )
         if tokens.status != "complete":
             self.diagnostics.append(
                 Diagnostic(
@@ -325,13 +331,14 @@ def _has_more(record: CallRecord) -> bool:
     return record.hooked is not None or record.inherited is not None
 
 
-def hand_up(records: Iterable[CallRecord]) -> None:
+def hand_up(records: Iterable[CallRecord], *, observed: bool) -> None:
     """Give the calls that own a metric what is known of the calls below them.
 
     That is which of them have hooks, of which no formula knows, and how many products they dispatched.
 
     Args:
         records: every call, finished, in execution order.
+        observed: whether operators were looked at; else hooks may have done anything.
 
     """
     macs = BITS["macs"]
@@ -349,6 +356,11 @@ def hand_up(records: Iterable[CallRecord]) -> None:
             owner.executed += sum([cost.products() * count for cost, count in record.operators.items()])
         if record.hooked is not None:
             _hand_up_hooks(record)
+            if record.hooked or not observed:
+                record.stirred |= bool(record.left)
+                while parent is not None:
+                    parent.stirred = True
+                    parent = parent.parent
 
 
 def _hand_up_hooks(record: CallRecord) -> None:
