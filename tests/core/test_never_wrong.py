@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 import torchscan
@@ -487,3 +488,23 @@ class TestTokensUnderHooks:
         for hook, status in ((None, "complete"), (lambda module, args, out: out.flip(1), "unavailable")):
             found, _ = self.relation(hook, metrics=["token_dependencies"])
             assert found.status == status
+
+
+class Causal(nn.Module):
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def test_causal_attention_costs_the_same_on_every_path():
+    # batch 2, one head, 3 tokens of width 4: Q = J = V = O = 24, A = 2 * 9 = 18, R = 6
+    # FLOPs: scaling 24 + 24, scores 18 * 7, select 9, add 18, softmax 5 * 18 - 2 * 6, weighted values 24 * 5
+    flops = 48 + 126 + 9 + 18 + 78 + 120
+    # DMAs: scaling 48 + 48, scores 24 + 24 + 18, select 9 + 2 + 9, add 9 + 18 + 18, softmax 8 * 18 + 4 * 6, 18 + 24 + 24
+    dmas = 96 + 66 + 20 + 45 + 168 + 66
+    x = torch.ones(2, 1, 3, 4)
+    for kernel in ([SDPBackend.MATH], [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]):
+        for execution in ("real", "fake"):
+            with sdpa_kernel(kernel):
+                totals = scan(Causal(), args=(x,), functional="estimate", execution=execution).totals
+            # 18 scores of 4 terms, 24 values of 3
+            assert (totals.macs.value, totals.module_flops.value, totals.dmas.value) == (72 + 72, flops, dmas)

@@ -121,6 +121,18 @@ def one(function: Callable[[], Any], name: str | None = None) -> Dispatched:
     return found[0]
 
 
+def any_floating(call: OperatorCall) -> bool:
+    """Say whether a call reads or makes a floating-point number in a tensor."""
+    stack: list[Any] = [call.args, tuple(call.kwargs.values()), call.output]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, TensorSpec) and (value.dtype.is_floating_point or value.dtype.is_complex):
+            return True
+        if isinstance(value, tuple | list):
+            stack.extend(value)
+    return False
+
+
 def total(function: Callable[[], Any]) -> tuple[int, ...]:
     """Run `function` and return the FLOPs, MACs and DMAs of everything it dispatched; a gap fails."""
     sums = dict.fromkeys(METRICS, 0)
@@ -134,6 +146,8 @@ def total(function: Callable[[], Any]) -> tuple[int, ...]:
             continue
         if op.formula.kind == "ignored":
             continue
+        if op.formula.kind != "contraction" and not any_floating(op.call):
+            continue  # integers and truth values: index work
         for name in METRICS:
             sums[name] += op.estimate[name]
     return tuple(sums.values())

@@ -63,7 +63,8 @@ def scaled_dot_product(
     if is_causal:
         cells = t * s
         masking += cells + scores  # select minus infinity or zero; add
-        masking_accesses += (cells + cells) + (cells + 2 + cells) + (cells + 2 * scores)  # triangle, selection, add
+        # The triangle of truth values is index work; then selection and add.
+        masking_accesses += (cells + 2 + cells) + (cells + 2 * scores)
     terms = scores * d + outputs * s
     executed = scaling + 2 * terms + masking + attended.flops
     if dropout_p:
