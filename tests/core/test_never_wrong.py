@@ -499,7 +499,8 @@ def test_causal_attention_costs_the_same_on_every_path():
     # batch 2, one head, 3 tokens of width 4: Q = J = V = O = 24, A = 2 * 9 = 18, R = 6
     # FLOPs: scaling 24 + 24, scores 18 * 7, select 9, add 18, softmax 5 * 18 - 2 * 6, weighted values 24 * 5
     flops = 48 + 126 + 9 + 18 + 78 + 120
-    # DMAs: scaling 48 + 48, scores 24 + 24 + 18, select 9 + 2 + 9, add 9 + 18 + 18, softmax 8 * 18 + 4 * 6, 18 + 24 + 24
+    # DMAs: scaling 48 + 48, scores 24 + 24 + 18, select 9 + 2 + 9, add 9 + 18 + 18, softmax 8 * 18 + 4 * 6,
+    # weighted values 18 + 24 + 24
     dmas = 96 + 66 + 20 + 45 + 168 + 66
     x = torch.ones(2, 1, 3, 4)
     for kernel in ([SDPBackend.MATH], [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune
+from torch.nn.utils import prune, rnn
 
 from torchscan import Scanner, measure_flops, scan
 
@@ -255,3 +255,58 @@ def test_no_hook_is_left_with_pytorch(way, fails):
         observation.report()
     measure_flops(lambda: X @ X.T)
     assert process_wide() == before
+
+
+class Packs(nn.Module):
+    def __init__(self, cell, *, enforce_sorted: bool) -> None:
+        super().__init__()
+        self.cell = cell(4, 3, batch_first=True)
+        self.head = nn.Linear(3, 2)
+        self.enforce_sorted = enforce_sorted
+
+    def forward(self, x, lengths):
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=self.enforce_sorted)
+        y, sizes = rnn.pad_packed_sequence(self.cell(packed)[0], batch_first=True)
+        return self.head(y), sizes
+
+
+@pytest.mark.parametrize("cell", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("enforce_sorted", [False, True])
+def test_packed_sequences_in_a_fake_run(cell, enforce_sorted):
+    lengths = torch.tensor([3, 2] if enforce_sorted else [2, 3])
+    reports = [
+        scan(Packs(cell, enforce_sorted=enforce_sorted), args=(torch.ones(2, 3, 4), lengths), execution=execution)
+        for execution in ("real", "fake")
+    ]
+    for report in reports:
+        # the head alone is known: 2 * 3 rows of 3 * 2 products
+        assert (report.totals.macs.status, report.totals.macs.known_value) == ("partial", 36)
+        assert report.layers[-1].input.args[0].shape == (2, 3, 3)
+    packed = rnn.pack_sequence([torch.ones(2, 4), torch.ones(3, 4)], enforce_sorted=False)
+    for execution in ("real", "fake"):
+        report = scan(cell(4, 3), args=(packed,), execution=execution)
+        assert report.totals.macs.status == "unavailable"
+
+
+class Graph:
+    def __init__(self) -> None:
+        self.x = torch.ones(2, 5, 4)
+        self.edges = torch.tensor([[0, 1], [1, 0]])
+
+
+def test_objects_that_hold_tensors_in_a_fake_run():
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRU(4, 3, batch_first=True)
+
+        def forward(self, graph):
+            assert graph.edges[0, 1].item() == 1
+            return self.cell(graph.x)[0]
+
+    graph = Graph()
+    before = dict(vars(graph))
+    for execution in ("real", "fake"):
+        # 2 * 5 steps, three gates of 3 * (4 + 3)
+        assert scan(Reads(), args=(graph,), execution=execution).totals.macs.value == 10 * 63
+    assert all(vars(graph)[name] is value for name, value in before.items())

@@ -9,18 +9,21 @@ branches on them taken.
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchscan.contract.errors import FakeExecutionError
+from torchscan.engine.fake_operators import SHORTCUTS, Writes, exchange, written
 from torchscan.engine.meta_shapes import ShapeCache, collect_tensors, makes_new_tensors
 from torchscan.engine.tree import ModuleTree, own_tensors
 
@@ -75,7 +78,7 @@ class FakeExecutor:
         self._twins: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._meta: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._shapes = ShapeCache()
-        self._plans: dict[Any, tuple[bool, _Writes, bool, str]] = {}
+        self._plans: dict[Any, tuple[bool, Writes, bool, str]] = {}
         self._tree = tree
         self._before_write = before_write
         self._lazy: list[Any] = [module for module in tree.modules if isinstance(module, LazyModuleMixin)]
@@ -116,11 +119,20 @@ class FakeExecutor:
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the call's arguments with a meta tensor in place of each tensor; small ones keep their values."""
-        return tree_map(self._stand_in, args), tree_map(self._stand_in, kwargs)
+
+        def whole(value: Any) -> bool:
+            return isinstance(value, PackedSequence)
+
+        return tree_map(self._stand_in, args, is_leaf=whole), tree_map(self._stand_in, kwargs, is_leaf=whole)
 
     def _stand_in(self, value: Any) -> Any:
         """Return a meta tensor for a plain tensor, whose values a small one keeps; anything else as it is."""
-        if not isinstance(value, torch.Tensor) or value.is_meta or value.is_nested:
+        if isinstance(value, PackedSequence):  # its batch sizes are read on the CPU
+            indices = self._stand_in(value.sorted_indices), self._stand_in(value.unsorted_indices)
+            return PackedSequence(self._stand_in(value.data), value.batch_sizes, *indices)
+        if not isinstance(value, torch.Tensor):
+            return self._copy_with_stand_ins(value)
+        if value.is_meta or value.is_nested:
             return value
         if value.layout is not torch.strided or type(value) not in (torch.Tensor, nn.Parameter):
             return value
@@ -132,6 +144,20 @@ class FakeExecutor:
             if value.numel() <= _KEEP and not self._hidden(value):
                 self._twins[meta] = value.detach()
         return known[1]
+
+    def _copy_with_stand_ins(self, value: Any) -> Any:
+        """Return an object that holds tensors (a graph, a batch) as a copy that holds their stand-ins."""
+        held = getattr(value, "__dict__", None)
+        if type(held) is not dict or isinstance(value, (nn.Module, type)):
+            return value
+        if not any(isinstance(item, torch.Tensor) for item in held.values()):
+            return value
+        try:
+            copied = copy.copy(value)
+            copied.__dict__.update({name: self._stand_in(item) for name, item in held.items()})
+        except Exception:  # an object that will not be copied stays what it is
+            return value
+        return copied
 
     def _replace(self, registry: Any, name: Any, tensor: Any, replaced: list[tuple[Any, Any, Any]]) -> None:
         if not isinstance(tensor, torch.Tensor) or tensor.is_meta or is_lazy(tensor):
@@ -169,7 +195,7 @@ class FakeExecutor:
         except (RuntimeError, NotImplementedError):
             return False
 
-    def _plan(self, func: Any) -> tuple[bool, _Writes, bool, str]:
+    def _plan(self, func: Any) -> tuple[bool, Writes, bool, str]:
         """Return (is a view, arguments written in place, may be cached, name) of an operator."""
         if not isinstance(func, torch._ops.OpOverload):
             return False, (), False, str(func)
@@ -194,6 +220,8 @@ class FakeExecutor:
             collect_tensors(tuple(kwargs.values()), tensors)
         if not tensors:
             return self._make(func, args, kwargs)
+        if name == "aten._pack_padded_sequence" and args[0].is_meta:
+            return self._pack(*args)
         valued, any_meta = self._look(tensors, reads=name in _READS_VALUES)
         if valued:
             return self._compute(func, view, writes, args, kwargs, any_meta)
@@ -215,7 +243,7 @@ class FakeExecutor:
             meta_kwargs["device"] = _META
         if writes:
             out = self._infer(func, name, meta_args, meta_kwargs)
-            return self._write(out, _written(writes, args, kwargs), _written(writes, meta_args, meta_kwargs))
+            return self._write(out, written(writes, args, kwargs), written(writes, meta_args, meta_kwargs))
         if cacheable:
             return self._shapes.run(
                 func, meta_args, meta_kwargs, lambda: self._infer(func, name, meta_args, meta_kwargs)
@@ -238,7 +266,7 @@ class FakeExecutor:
         return elements <= _KEEP or (reads and not any_meta), any_meta
 
     def _compute(
-        self, func: Any, view: bool, writes: _Writes, args: tuple[Any, ...], kwargs: Any, any_meta: bool
+        self, func: Any, view: bool, writes: Writes, args: tuple[Any, ...], kwargs: Any, any_meta: bool
     ) -> Any:
         """Run an operator on known values; a result that belongs on the meta device goes there, with its twin."""
         device = kwargs.get("device")
@@ -249,11 +277,11 @@ class FakeExecutor:
             kwargs = {**kwargs, "device": torch.device("cpu")} if to_meta or any_meta else kwargs
         twins = self._twin_of(args)
         twin_kwargs = {key: self._twin_of(value) for key, value in kwargs.items()}
-        for written in _written(writes, twins, twin_kwargs):
-            self._before_write(written)
+        for target in written(writes, twins, twin_kwargs):
+            self._before_write(target)
         out = func(*twins, **twin_kwargs)
         if writes:
-            return self._written_through(out, _written(writes, args, kwargs), _written(writes, twins, twin_kwargs))
+            return self._written_through(out, written(writes, args, kwargs), written(writes, twins, twin_kwargs))
         if view:
             # The views must alias their own bases, on both sides.
             meta = func(*args, **kwargs)
@@ -261,12 +289,21 @@ class FakeExecutor:
             return meta
         return self._to_meta_with_twin(out)
 
+    def _pack(self, padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
+        """Pack a batch of sequences: the sizes of the steps follow from the lengths, and are read on the CPU."""
+        values = self.readable(lengths)
+        if values is None:
+            raise _needs_values("aten._pack_padded_sequence")
+        outline = torch.empty((*padded.shape[:2], 1), device="cpu")
+        data, batch_sizes = torch.ops.aten._pack_padded_sequence(outline, values, batch_first)
+        return torch.empty((data.shape[0], *padded.shape[2:]), dtype=padded.dtype, device=_META), batch_sizes
+
     def _written_through(self, out: Any, targets: list[torch.Tensor], twins: list[torch.Tensor]) -> Any:
         """Return the result of an operator that wrote to tensors through their twins."""
         for target, twin in zip(targets, twins, strict=True):
             if target.is_meta and target.shape != twin.shape:
                 target.resize_(twin.shape)
-        return _exchange(out, twins, targets, self._to_meta_with_twin)
+        return exchange(out, twins, targets, self._to_meta_with_twin)
 
     def _twin_of(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -343,10 +380,10 @@ class FakeExecutor:
                 self._hide(known)
             if target is not meta and target.shape != meta.shape:
                 target.resize_(meta.shape)
-        return _exchange(out, metas, targets, lambda value: value)
+        return exchange(out, metas, targets, lambda value: value)
 
     def _infer(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        shortcut = _SHORTCUTS.get(name)
+        shortcut = SHORTCUTS.get(name)
         if shortcut is not None:
             return shortcut(args)
         try:
@@ -356,48 +393,6 @@ class FakeExecutor:
                 f"execution='fake' cannot run {name} at {_user_line()}: PyTorch has no shape rule for it, or its "
                 f"result depends on values. Use execution='real' for this model. ({str(error).splitlines()[0]})"
             ) from error
-
-
-_Writes: TypeAlias = tuple[tuple[int, str], ...]
-
-
-def _written(writes: _Writes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors that an operator writes in place, those in lists included."""
-    found: list[torch.Tensor] = []
-    collect_tensors([args[position] if position < len(args) else kwargs.get(name) for position, name in writes], found)
-    return found
-
-
-def _exchange(out: Any, stood_in: list[torch.Tensor], targets: list[torch.Tensor], other: Callable[[Any], Any]) -> Any:
-    """Return a result with the targets in place of what stood in for them; `other` treats what is new."""
-    if isinstance(out, torch.Tensor):
-        for mine, target in zip(stood_in, targets, strict=True):
-            if out is mine:
-                return target
-        return other(out)
-    if type(out) in (list, tuple):
-        return type(out)([_exchange(item, stood_in, targets, other) for item in out])
-    return out
-
-
-def _encoder_layer(args: tuple[Any, ...]) -> Any:
-    return torch.empty_like(args[0])
-
-
-def _attention(args: tuple[Any, ...]) -> Any:
-    query, key, heads = args[0], args[1], args[4]
-    need_weights = args[10] if len(args) > 10 else True
-    average = args[11] if len(args) > 11 else True
-    batch, length, _ = query.shape
-    weights = query.new_empty((batch, length, key.shape[1]) if average else (batch, heads, length, key.shape[1]))
-    return torch.empty_like(query), weights if need_weights else query.new_empty((0,))
-
-
-#: Fused operators that PyTorch gives no shape rule.
-_SHORTCUTS: Final = {
-    "aten._transformer_encoder_layer_fwd": _encoder_layer,
-    "aten._native_multi_head_attention": _attention,
-}
 
 
 def _user_line() -> str:
