@@ -267,7 +267,9 @@ class Scanner:
             return OperatorBook(self._host.operator_formulas, custom_mapping)
         book = _books.get(self._host)
         if book is None or book.full:
-            book = _books[self._host] = OperatorBook(self._host.operator_formulas)
+            book = OperatorBook(self._host.operator_formulas)
+            if self._host.settled:
+                _books[self._host] = book
         checked_mapping(custom_mapping)
         return book
 
@@ -278,7 +280,9 @@ class Scanner:
             return Resolver(registrations, self._host.handlers)
         resolver = _resolvers.get(self._host)
         if resolver is None:
-            resolver = _resolvers[self._host] = Resolver((), self._host.handlers)
+            resolver = Resolver((), self._host.handlers)
+            if self._host.settled:
+                _resolvers[self._host] = resolver
         return resolver
 
     def _assemble(

@@ -120,8 +120,15 @@ class PluginHost:
         """Every handler offered, in a deterministic order: plugin by plugin, as each offers them."""
         self._once("work", self._collect_work)
         if (found := self._handlers) is None:
-            found = self._handlers = tuple(offer for slot in self._slots for offer in slot.handlers)
+            found = tuple(offer for slot in self._slots for offer in slot.handlers)
+            if self.settled:
+                self._handlers = found
         return found
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything has been collected; a plugin that scans while it is loaded sees a host that is not."""
+        return "work" in self._done
 
     @property
     def operator_formulas(self) -> tuple[OfferedFormula, ...]:
