@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -509,3 +510,63 @@ def test_causal_attention_costs_the_same_on_every_path():
                 totals = scan(Causal(), args=(x,), functional="estimate", execution=execution).totals
             # 18 scores of 4 terms, 24 values of 3
             assert (totals.macs.value, totals.module_flops.value, totals.dmas.value) == (72 + 72, flops, dmas)
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.LayerNorm(4)
+        self.third = nn.LayerNorm(4)
+
+    def forward(self, x):
+        return self.third(self.second(self.first(x)))
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "expected"),
+    [
+        (2**60 + 1, 0.5, 2**60 + 2),  # two halves
+        (2**60 + 1, 1.0, 2**60 + 3),
+        (0, 0.1, 0.2),
+        (1, 1e308, 1 + 2 * int(1e308)),  # beyond what a float can hold, and whole
+        (10**400, 0.25, 10**400),  # nothing but an integer can hold it: the half is rounded away
+    ],
+)
+def test_a_float_costs_large_integers_nothing(first, others, expected):
+    handlers = {nn.Linear: lambda call: {"macs": first}, nn.LayerNorm: lambda call: {"macs": others}}
+    total = scan(Pair(), args=(X,), custom_modules=handlers).totals.macs
+    assert (total.status, total.value) == ("complete", expected)
+    assert type(total.value) is type(expected)
+
+
+class Mapped(Mapping):
+    """A result that computes what it holds when it is read."""
+
+    def __init__(self, numbers) -> None:
+        self.numbers = numbers
+
+    def __getitem__(self, name):
+        if self.numbers is None:
+            raise ZeroDivisionError("late")
+        return self.numbers[name]
+
+    def __iter__(self):
+        return iter(self.numbers or ["macs"])
+
+    def __len__(self):
+        return 1
+
+
+def test_results_that_are_computed_when_they_are_read():
+    class Items(dict):
+        def items(self):
+            raise ZeroDivisionError("late")
+
+    for result in (Mapped(None), Items(macs=3)):
+        report = scan(Pair(), args=(X,), custom_modules={nn.Linear: lambda call, result=result: result})
+        # two affine norms of 12 elements, squares and weights: 4 * 12
+        assert macs(report) == ("partial", 48)
+        assert any("ZeroDivisionError: late" in d.message for d in report.diagnostics if d.path == "first")
+    report = scan(Pair(), args=(X,), custom_modules={nn.Linear: lambda call: Mapped({"macs": 7})})
+    assert macs(report) == ("complete", 7 + 48)

@@ -28,6 +28,7 @@ __all__ = [
     "Unavailable",
     "add",
     "checked_number",
+    "exact_sum",
     "total",
 ]
 
@@ -75,6 +76,36 @@ def checked_number(value: object) -> Number:
     if number < 0:
         raise ValueError(f"expected a non-negative number, got {number}")
     return number
+
+
+def exact_sum(values: Iterable[Number]) -> Number:
+    """Return the sum, rounded once at the end: a float among them costs large integers nothing.
+
+    Args:
+        values: numbers as `checked_number` returns them.
+
+    Returns:
+        An `int` where the sum is whole or no float can hold it, else the nearest `float`.
+
+    """
+    whole = 0
+    floats: list[float] = []
+    for value in values:
+        if type(value) is int:
+            whole += value
+        else:
+            floats.append(value)
+    if not floats:
+        return whole
+    from fractions import Fraction
+
+    found = whole + sum(map(Fraction, floats))
+    if found.denominator == 1:
+        return found.numerator
+    try:
+        return float(found)
+    except OverflowError:
+        return round(found)
 
 
 @attrs.frozen
@@ -134,7 +165,7 @@ def add(left: MetricState, right: MetricState) -> MetricState:
     nothing known it is unavailable.
     """
     if isinstance(left, Complete) and isinstance(right, Complete):
-        return Complete(left.value + right.value)
+        return Complete(exact_sum((left.value, right.value)))
     known = [
         state.value if isinstance(state, Complete) else state.known_value
         for state in (left, right)
@@ -143,25 +174,26 @@ def add(left: MetricState, right: MetricState) -> MetricState:
     if not known:
         return left if isinstance(left, Unavailable) and left.reason else right
     reason = next((s.reason for s in (left, right) if not isinstance(s, Complete) and s.reason), "")
-    return Partial(sum(known), reason)
+    return Partial(exact_sum(known), reason)
 
 
 def total(states: Iterable[MetricState]) -> MetricState:
     """Return the sum of any number of states; the sum of none is complete and zero."""
-    known: Number = 0
+    numbers: list[Number] = []
     any_known = incomplete = any_state = False
     reason = ""
     for state in states:
         any_state = True
         if isinstance(state, Complete):
-            known += state.value
+            numbers.append(state.value)
             any_known = True
         else:
             incomplete = True
             reason = reason or state.reason
             if isinstance(state, Partial):
-                known += state.known_value
+                numbers.append(state.known_value)
                 any_known = True
+    known = exact_sum(numbers)
     if not incomplete:
         return Complete(known)
     return Partial(known, reason) if any_known or not any_state else Unavailable(reason)

@@ -118,19 +118,21 @@ class Asker:
             # Under this guard no operator of a handler reaches a dispatch mode, ours or the caller's.
             with _DisableTorchDispatch():
                 result = handler.estimate(call)
+                # A mapping may compute what it holds when it is read, and raise then.
+                answers = result.items() if type(result) is dict else _items(result)
         except Exception as error:
             return self._refuse(record, candidate, wanted, "raised", f"{type(error).__name__}: {error}")
         finally:
             self.asking = False
             if grad:
                 torch._C._set_grad_enabled(True)
-        if type(result) is not dict and not isinstance(result, Mapping):
+        if answers is None:
             return self._refuse(
                 record, candidate, wanted, "invalid", f"returned {type(result).__name__}, expected a mapping of metrics"
             )
         states, sources = record.states, record.sources
         decided = 0
-        for name, value in result.items():
+        for name, value in answers:
             bit = BITS.get(name) if type(name) is str else None
             if bit is None:
                 return self._refuse(
@@ -179,3 +181,8 @@ class Asker:
         except BadResult as error:
             record.tokens = TokenDependencies.unavailable("invalid", f"token_dependencies: {error}")
         record.tokens_source = candidate
+
+
+def _items(result: Any) -> list[tuple[Any, Any]] | None:
+    """Return what a result holds, read once, or `None` where it is no mapping."""
+    return list(result.items()) if isinstance(result, Mapping) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscan.contract.states import Complete, MetricState, Number, Partial
+from torchscan.contract.states import Complete, MetricState, Number, Partial, exact_sum
 from torchscan.plugins.resolution import NATIVE_METHOD
 from torchscan.report.schema import MetricResult
 
@@ -12,10 +12,11 @@ __all__ = ["Sum"]
 class Sum:
     """The running total of one metric."""
 
-    __slots__ = ("incomplete", "known", "methods", "reason", "value")
+    __slots__ = ("floats", "incomplete", "known", "methods", "reason", "value")
 
     def __init__(self) -> None:
-        self.value: Number = 0
+        self.value = 0
+        self.floats: list[Number] = []
         self.known = False
         self.incomplete = False
         self.reason = ""
@@ -33,7 +34,10 @@ class Sum:
 
     def add_number(self, value: Number, method: str) -> None:
         """Add one complete estimate."""
-        self.value += value
+        if type(value) is int:
+            self.value += value
+        else:
+            self.floats.append(value)
         self.known = True
         self.methods.add(method)
 
@@ -41,8 +45,9 @@ class Sum:
         """Return the total."""
         # Two totals made by different methods are not comparable, so a mixed total names every method in it.
         method = " + ".join(sorted(self.methods)) or NATIVE_METHOD
+        value = exact_sum((self.value, *self.floats))
         if not self.incomplete:
-            return MetricResult("complete", self.value, self.value, unit, "forward", method)
+            return MetricResult("complete", value, value, unit, "forward", method)
         if self.known:
-            return MetricResult("partial", None, self.value, unit, "forward", method)
+            return MetricResult("partial", None, value, unit, "forward", method)
         return MetricResult("unavailable", None, None, unit, "forward", method)
