@@ -39,7 +39,8 @@ def paired(
 
     Returns:
         Per variant: the ratio to the bare run and the difference from it (in seconds), each by wall time and by
-        processor time of the thread, with quartiles; the ratio of the fastest runs of each; and the number of pairs. A variant that raises has `failed`.
+        processor time of the thread, with quartiles; the ratio of the fastest runs of each; and the number of pairs.
+        A variant that raises has `failed`.
         `bare` has the times themselves.
 
     """
