@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchscan.contract.errors import FakeExecutionError
@@ -38,6 +38,7 @@ NOTE: Final = (
 #: Values are kept up to this many elements; larger tensors would cost what a fake run is meant to save.
 _KEEP: Final = 1 << 20
 _META: Final = torch.device("meta")
+_SCALARS: Final = frozenset((bool, int, float, complex, str, bytes))
 _READS_VALUES: Final = frozenset(
     (
         "aten._local_scalar_dense",
@@ -120,21 +121,42 @@ class FakeExecutor:
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the call's arguments with a meta tensor in place of each tensor; small ones keep their values."""
 
-        def whole(value: Any) -> bool:
-            return isinstance(value, PackedSequence)
+        memo: dict[int, tuple[Any, Any]] = {}
+        swapped = tuple([self._swap(value, memo) for value in args])
+        return swapped, {name: self._swap(value, memo) for name, value in kwargs.items()}
 
-        return tree_map(self._stand_in, args, is_leaf=whole), tree_map(self._stand_in, kwargs, is_leaf=whole)
+    def _swap(self, value: Any, memo: dict[int, tuple[Any, Any]]) -> Any:
+        """Return a value with stand-ins in place of the tensors it holds, each object once."""
+        kind = type(value)
+        if value is None or kind in _SCALARS:
+            return value
+        if (known := memo.get(id(value))) is not None:
+            return known[1]
+        memo[id(value)] = (value, value)  # a container that holds itself ends here
+        children: list[Any] = [value]
+        if not issubclass(kind, (torch.Tensor, PackedSequence)):
+            first = iter((False,))  # one level at a time: what is asked for first is the value itself
+            children, spec = tree_flatten(value, is_leaf=lambda _: next(first, True))
+        if len(children) == 1 and children[0] is value:
+            found = self._stand_in(value)
+        else:
+            inner = [self._swap(child, memo) for child in children]
+            changed = any(new is not old for new, old in zip(inner, children, strict=True))
+            found = tree_unflatten(inner, spec) if changed else value
+        memo[id(value)] = (value, found)
+        return found
 
     def _stand_in(self, value: Any) -> Any:
         """Return a meta tensor for a plain tensor, whose values a small one keeps; anything else as it is."""
-        if isinstance(value, PackedSequence):  # its batch sizes are read on the CPU
+        kind = type(value)  # some objects raise when their own `__class__` is asked for
+        if issubclass(kind, PackedSequence):  # its batch sizes are read on the CPU
             indices = self._stand_in(value.sorted_indices), self._stand_in(value.unsorted_indices)
             return PackedSequence(self._stand_in(value.data), value.batch_sizes, *indices)
-        if not isinstance(value, torch.Tensor):
+        if not issubclass(kind, torch.Tensor):
             return self._copy_with_stand_ins(value)
-        if value.is_meta or value.is_nested:
+        if kind not in (torch.Tensor, nn.Parameter) or value.is_meta or value.is_nested:
             return value
-        if value.layout is not torch.strided or type(value) not in (torch.Tensor, nn.Parameter):
+        if value.layout is not torch.strided:
             return value
         known = self._meta.get(id(value))
         if known is None:  # one object stays one object
@@ -148,9 +170,9 @@ class FakeExecutor:
     def _copy_with_stand_ins(self, value: Any) -> Any:
         """Return an object that holds tensors (a graph, a batch) as a copy that holds their stand-ins."""
         held = getattr(value, "__dict__", None)
-        if type(held) is not dict or isinstance(value, (nn.Module, type)):
+        if type(held) is not dict or issubclass(type(value), (nn.Module, type)):
             return value
-        if not any(isinstance(item, torch.Tensor) for item in held.values()):
+        if not any(issubclass(type(item), torch.Tensor) for item in held.values()):
             return value
         try:
             copied = copy.copy(value)

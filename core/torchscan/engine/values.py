@@ -25,8 +25,9 @@ __all__ = ["describe", "describe_call"]
 
 _NONE = NoneValue()
 _SCALARS = {kind: Scalar(kind.__name__) for kind in (bool, int, float, complex, str, bytes)}
-#: Structure deeper than this is described by its type; it also ends cyclic containers.
+#: Structure deeper than this is described by its type, and so are containers once so many values have been described.
 _DEPTH = 8
+_LARGEST = 100_000
 
 # Tensors of a model repeat their metadata; one object per distinct description.
 _TENSORS: dict[tuple[Any, ...], TensorValue] = {}
@@ -34,41 +35,69 @@ _TENSORS_LIMIT = 4096
 _INPUTS: dict[tuple[Any, ...], CallInput] = {}
 
 
-def describe(value: Any, depth: int = 0) -> Value:
+def describe(value: Any) -> Value:
     """Return the metadata of any argument or output, without keeping a reference to it."""
-    if isinstance(value, torch.Tensor):
+    if type(value) is torch.Tensor:
         return _tensor(value)
-    if value is None:
-        return _NONE
-    if (scalar := _SCALARS.get(type(value))) is not None:
-        return scalar
-    if depth >= _DEPTH:
-        return ObjectValue(type(value).__qualname__)
-    if isinstance(value, (tuple, list)):
-        items = tuple([describe(item, depth + 1) for item in value])
-        return SequenceValue(items, "tuple" if isinstance(value, tuple) else "list")
-    if isinstance(value, Mapping) and (len(value) or not dataclasses.is_dataclass(value)):
-        return MappingValue(type(value).__name__, tuple([_item(key, item, depth) for key, item in value.items()]))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return MappingValue(
-            type(value).__name__,
-            tuple(
-                [
-                    MappingItem(describe(getattr(value, field.name, None), depth + 1), "str", field.name)
-                    for field in dataclasses.fields(value)
-                ]
-            ),
-            "dataclass",
-        )
-    if isinstance(value, (bool, int, float, complex, str, bytes)):
-        return Scalar(type(value).__name__)
-    return ObjectValue(type(value).__qualname__)
+    return _Structure().describe(value)
 
 
-def _item(key: object, value: Any, depth: int) -> MappingItem:
-    # A key can carry a file name or a user's text; integers and identifiers are structure.
-    kept = key if type(key) is int or (isinstance(key, str) and key.isidentifier()) else None
-    return MappingItem(describe(value, depth + 1), type(key).__name__, kept)
+class _Structure:
+    """Describes one value with all that it holds, up to a size."""
+
+    __slots__ = ("left", "within")
+
+    def __init__(self) -> None:
+        self.left = _LARGEST
+        self.within: list[int] = []  # the containers around the value at hand; one that holds itself ends there
+
+    def describe(self, value: Any) -> Value:
+        """Return the metadata of a value."""
+        kind = type(value)
+        if value is None:
+            return _NONE
+        if (scalar := _SCALARS.get(kind)) is not None:
+            return scalar
+        if issubclass(kind, torch.Tensor):  # some objects raise when their own `__class__` is asked for
+            return _tensor(value)
+        self.left -= 1
+        if len(self.within) < _DEPTH and self.left > 0 and id(value) not in self.within:
+            self.within.append(id(value))
+            try:
+                if (found := self._container(value, kind)) is not None:
+                    return found
+            except Exception:  # an object that will not be looked into is described by its type
+                return ObjectValue(kind.__qualname__)
+            finally:
+                self.within.pop()
+        return ObjectValue(kind.__qualname__)
+
+    def _container(self, value: Any, kind: type) -> Value | None:
+        if issubclass(kind, (tuple, list)):
+            self.left -= len(value)
+            if self.left <= 0:
+                return None
+            items = tuple([self.describe(item) for item in value])
+            return SequenceValue(items, "tuple" if issubclass(kind, tuple) else "list")
+        if isinstance(value, Mapping) and (len(value) or not dataclasses.is_dataclass(kind)):
+            self.left -= len(value)
+            if self.left <= 0:
+                return None
+            return MappingValue(kind.__name__, tuple([self._item(key, item) for key, item in value.items()]))
+        if dataclasses.is_dataclass(kind):
+            fields = [
+                MappingItem(self.describe(getattr(value, field.name, None)), "str", field.name)
+                for field in dataclasses.fields(kind)
+            ]
+            return MappingValue(kind.__name__, tuple(fields), "dataclass")
+        if isinstance(value, (bool, int, float, complex, str, bytes)):
+            return Scalar(kind.__name__)
+        return None
+
+    def _item(self, key: object, value: Any) -> MappingItem:
+        # A key can carry a file name or a user's text; integers and identifiers are structure.
+        kept = key if type(key) is int or (isinstance(key, str) and key.isidentifier()) else None
+        return MappingItem(self.describe(value), type(key).__name__, kept)
 
 
 def _tensor(value: torch.Tensor) -> Value:
