@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -39,6 +40,12 @@ def counted(width: int, folder: str):
 
 def no_module(width: int):
     return width
+
+
+def sleepy(width: int):
+    """Takes its time."""
+    time.sleep(0.5)
+    return linear(width)
 
 
 class RaisesInForward(nn.Module):

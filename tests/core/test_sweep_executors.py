@@ -238,5 +238,11 @@ def test_a_dask_cluster(tmp_path):
         assert again.resumed == 1
         assert macs(again) == {1: 1, 5: 25}
         assert macs(sweep("sweep_models:linear", {"width": [6]}, executor=client.get_executor())) == {6: 36}
+        lost = sweep(sweep_models.sleepy, {"width": list(range(1, 60))}, executor=client.get_executor())
+        next(lost)
+        client.close()
+        # What had finished by then still comes; the rest never will.
+        with pytest.raises(SweepError, match="the executor died"):
+            list(lost)
     assert len(file.read_text().splitlines()) == 6
     assert {json.loads(line)["config"]["width"] for line in file.read_text().splitlines()} == {1, 2, 3, 4, 5, -1}

@@ -29,6 +29,8 @@ __all__ = ["Sweep", "SweepError", "SweepRow", "read_rows", "sweep"]
 _METRICS: Final = ("dmas", "macs", "module_flops", "operator_flops")
 #: Submitted at once to an executor that does not say how many workers it has.
 _IN_FLIGHT: Final = 256
+#: Seconds after which an executor that says nothing is looked at.
+_PATIENCE: Final = 1.0
 
 ExecutorSource: TypeAlias = Executor | Callable[[], Executor]
 
@@ -400,7 +402,14 @@ class Sweep(Iterator[SweepRow]):
                     future.add_done_callback(functools.partial(finished, config=config))
                 if not flying:
                     return lost, cause
-                future, result = done.get()
+                try:
+                    future, result = done.get(timeout=_PATIENCE)
+                except queue.Empty:
+                    if _closed(pool):  # its tasks stay pending for ever
+                        lost.extend(flying.values())
+                        flying.clear()
+                        cause = cause or _Lost(None)
+                    continue
                 config = flying.pop(future)
                 if isinstance(result, SweepRow):
                     yield result
@@ -421,6 +430,11 @@ class Sweep(Iterator[SweepRow]):
         if isinstance(error, BrokenExecutor | CancelledError) or not isinstance(error, Exception):
             return _Lost(error)
         return self._job.failed(config, error, "executor", 0.0)
+
+
+def _closed(pool: Executor) -> bool:
+    """Say whether this is an executor of Dask whose client is closed; others tell their tasks so."""
+    return getattr(getattr(pool, "_client", None), "status", None) in ("closed", "closing")
 
 
 def _died(cause: _Lost, lost: Sequence[Mapping[str, Any]], waiting: int, output: Any) -> str:
