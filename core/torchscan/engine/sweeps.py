@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import itertools
 import os
-import pickle
 import queue
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from torchscan.contract.errors import ReportError, TorchScanError
-from torchscan.engine.sweep_job import Job, run, taken
+from torchscan.engine.sweep_grid import (
+    check_dtype,
+    check_names,
+    check_sendable,
+    checked_sizes,
+    grid_values,
+    name_of,
+)
+from torchscan.engine.sweep_job import Job, run
 from torchscan.report.sweep_rows import RowFile, SweepRow, canonical, read_rows
-from torchscan.target import load
 
 if TYPE_CHECKING:
     import torch
@@ -104,32 +109,32 @@ def sweep(
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
     maker = inputs if isinstance(inputs, str) or callable(inputs) else None
-    sizes = None if inputs is None or maker is not None else _sizes(inputs)
+    sizes = None if inputs is None or maker is not None else checked_sizes(inputs)
     kind = None if dtype is None else str(dtype).removeprefix("torch.")
     if kind is not None:
         if sizes is None:
             raise ValueError("dtype= applies to generated inputs only; give inputs= as sizes")
-        _check_dtype(kind)
+        check_dtype(kind)
     if isinstance(metrics, str):
         raise TypeError(f"metrics must be a collection of names such as {{{metrics!r}}}, got a string")
     wanted = _METRICS if metrics is None else tuple(sorted(set(metrics)))
     if unknown := [name for name in wanted if name not in _METRICS]:
         raise ValueError(f"metrics names no total: {', '.join(map(str, unknown))}; choose from {', '.join(_METRICS)}")
-    values = _values(grid)
-    _check_names(values, build, maker)
+    values = grid_values(grid)
+    check_names(values, build, maker)
     left_out = tuple(sorted(disabled))
     settings = {
         "execution": execution,
         "functional": functional,
         "metrics": list(wanted),
-        "inputs": _name(maker) if sizes is None and maker is not None else sizes and [list(size) for size in sizes],
+        "inputs": name_of(maker) if sizes is None and maker is not None else sizes and [list(size) for size in sizes],
         "dtype": kind,
         "disabled": list(left_out),
-        "custom_modules": sorted(_name(kind) for kind in custom_modules or ()),
+        "custom_modules": sorted(name_of(kind) for kind in custom_modules or ()),
     }
     job = Job(
         build,
-        _name(build),
+        name_of(build),
         maker if sizes is None else sizes,
         kind,
         parameters,
@@ -142,87 +147,9 @@ def sweep(
         left_out,
         settings,
     )
-    _check_sendable(job, executor)
+    check_sendable(job, executor)
     configs = [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
     return Sweep(job, configs, executor, output, retry_errors=retry_errors)
-
-
-def _values(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    if not isinstance(grid, Mapping):
-        raise TypeError(f"grid must map names to values, got {type(grid).__name__}; write {{'d_model': [256, 512]}}")
-    found: dict[str, list[Any]] = {}
-    for name, values in grid.items():
-        if not isinstance(name, str):
-            raise TypeError(f"grid names must be strings, got {name!r}")
-        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-            raise TypeError(f"grid[{name!r}] must be a list of values, got {values!r:.60}; write [{values!r:.60}]")
-        # A count is a count, whether it comes from a list or from a NumPy range.
-        found[name] = [value.item() if type(value).__module__ == "numpy" else value for value in values]
-        if not found[name]:
-            raise ValueError(f"grid[{name!r}] has no values")
-    return found
-
-
-def _check_names(
-    values: Mapping[str, Any], build: Callable[..., Any] | str, inputs: Callable[..., Any] | str | None
-) -> None:
-    """Hold the names of the grid against what can be called with them."""
-    functions = {_name(part): load(part) if isinstance(part, str) else part for part in (build, inputs) if part}
-    for name, function in functions.items():
-        if not callable(function):
-            raise TypeError(f"{name} is a {type(function).__name__}; it must be callable")
-    known = {name: taken(function) for name, function in functions.items()}
-    if all(names is not None for names in known.values()):
-        allowed = sorted({name for names in known.values() for name in names or ()})
-        for name in values:
-            if name not in allowed:
-                near = difflib.get_close_matches(name, allowed, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(allowed) or 'none'}"
-                raise ValueError(f"grid names {name!r}, which is no parameter of {' or '.join(functions)}; {hint}")
-    for function_name, names in known.items():
-        missing = [name for name, required in (names or {}).items() if required and name not in values]
-        if missing:
-            raise ValueError(f"{function_name} needs {', '.join(map(repr, missing))}, which grid gives no values for")
-
-
-def _check_sendable(job: Job, executor: ExecutorSource | None) -> None:
-    """Find out now, not once per configuration, that a process pool cannot take the builder."""
-    if not isinstance(executor, ProcessPoolExecutor):
-        return
-    try:
-        pickle.dumps(job)
-    except Exception as error:
-        raise TypeError(
-            f"{job.name} cannot be sent to another process ({error}); give a function of an importable module, or a "
-            "target such as 'package.module:callable'"
-        ) from None
-
-
-def _name(builder: Any) -> str:
-    if isinstance(builder, str):
-        return builder
-    if isinstance(builder, functools.partial):
-        given = [*map(repr, builder.args), *(f"{name}={value!r}" for name, value in builder.keywords.items())]
-        return f"{_name(builder.func)}({', '.join(given)})"
-    named = builder if hasattr(builder, "__qualname__") else type(builder)
-    return f"{named.__module__}.{named.__qualname__}"
-
-
-def _sizes(inputs: Any) -> tuple[tuple[int, ...], ...]:
-    try:
-        sizes = tuple(tuple(size) for size in inputs)
-    except TypeError:
-        sizes = ()
-    if not sizes or not all(type(length) is int and length >= 0 for size in sizes for length in size):
-        raise TypeError(f"inputs must be a callable, its target, or sizes such as [(2, 64, 512)], got {inputs!r:.80}")
-    return sizes
-
-
-def _check_dtype(name: str) -> None:
-    import torch
-
-    if not isinstance(getattr(torch, name, None), torch.dtype):
-        raise ValueError(f"dtype {name!r} is no torch dtype; write 'float32', 'bfloat16', 'int64' ...")
 
 
 class _Lost:
