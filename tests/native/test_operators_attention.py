@@ -117,6 +117,25 @@ def test_every_backend_counts_the_same(name, args, kwargs):
     }
 
 
+def test_heads_that_cuda_pads_count_as_they_were():
+    formula = TABLE["aten._scaled_dot_product_flash_attention"]
+    assert formula.estimate is not None
+
+    def counts(width, scale):
+        q = spec(1, 2, 3, width)
+        return formula.estimate(OperatorCall(formula.operator, "default", (q, q, q), {"scale": scale}, (q, q)))
+
+    # 2 * 3 * 3 = 18 scores of D terms, 2 * 3 * D values of 3 terms
+    for padded, scale, d in ((16, 12**-0.5, 12), (16, 0.25, 16), (16, None, 16), (24, 20**-0.5, 20), (64, 0.125, 64)):
+        assert counts(padded, scale)["macs"] == 18 * d + 6 * d * 3
+    # what another caller chose for the scale does not look like a padded width
+    for scale in (1.0, 0.5, 0.1, 5.0):
+        assert counts(16, scale)["macs"] == 18 * 16 + 6 * 16 * 3
+    assert counts(8, 8**-0.5)["macs"] == 18 * 8 + 6 * 8 * 3
+    with pytest.raises(ValueError, match="padded"):
+        counts(8, 0.5)
+
+
 def test_a_bias_of_the_backend_is_a_mask():
     q, bias = spec(1, 2, 3, 4), spec(1, 2, 3, 3)
     formula = TABLE["aten._scaled_dot_product_efficient_attention"]

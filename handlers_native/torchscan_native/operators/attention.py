@@ -92,12 +92,38 @@ def flash_for_cpu(
 
 
 def flash(
-    query: Shape, key: Shape, value: Shape, dropout_p: Any = 0.0, is_causal: bool = False, *args: Any, **kwargs: Any
+    query: Shape,
+    key: Shape,
+    value: Shape,
+    dropout_p: Any = 0.0,
+    is_causal: bool = False,
+    *args: Any,
+    scale: float | None = None,
+    **kwargs: Any,
 ) -> Work:
-    """Count flash attention; its quantized overload has descaling factors where the others have the dropout."""
+    """Count flash attention of CUDA; its quantized overload has descaling factors where the others have the dropout.
+
+    PyTorch pads heads to a multiple of 8 elements before it calls this operator, and passes the scale of the width
+    they had.
+    """
     if dropout_p is None or isinstance(dropout_p, tuple):
         raise NotCovered("quantized operands")
+    width = _width_before_padding(query[-1], scale)
+    query, key = (*query[:-1], width), (*key[:-1], width)
+    if value[-1] - width in range(8):
+        value = (*value[:-1], width)
     return scaled_dot_product(query, key, value, dropout_p=dropout_p, is_causal=is_causal)
+
+
+def _width_before_padding(width: int, scale: float | None) -> int:
+    if width % 8 or not scale or not math.isfinite(scale) or scale < 0:
+        return width
+    named = round(scale**-2)
+    if not width - 8 < named < width or not math.isclose(scale, named**-0.5, rel_tol=1e-6):
+        return width
+    if width == 8:  # a scale such as 1 or a half is as likely to be a caller's own
+        raise NotCovered("a head of at most 8 elements that may have been padded")
+    return named
 
 
 def efficient(
