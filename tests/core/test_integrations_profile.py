@@ -77,9 +77,9 @@ def test_a_parents_time_contains_its_childrens_and_its_own(found):
     root = rows["", 0]
     inside = sum(rows[key].seconds for key in (("first", 0), ("body", 0), ("body", 1)))
     assert root.seconds >= root.own_seconds >= PAUSE  # it slept in its own body
-    assert inside < PAUSE
+    assert root.own_seconds == pytest.approx(root.seconds - inside)
     assert rows["body", 0].seconds >= rows["body.1", 0].seconds
-    assert 0 < found.observing < PAUSE
+    assert found.observing > 0
 
 
 def test_calls_inside_one_formula_are_counted_by_themselves(joined):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections import OrderedDict, namedtuple
 
 import pytest
@@ -117,15 +116,14 @@ VALUES = {
 @pytest.mark.parametrize("name", VALUES)
 def test_what_it_is_and_never_what_it_holds(name, execution):
     make, kind = VALUES[name]
-    start = time.perf_counter()
     report = scan(Takes(), args=(X, make()), execution=execution)
     text = json.dumps(report.to_dict())
-    # generous, for a busy machine: what is not bounded here takes minutes
-    assert time.perf_counter() - start < 20
     assert type(report.inputs.args[1]) is kind
     assert type(report.layers[0].output.items[1]) is kind
     assert report.totals.macs.value == 48
-    assert len(text) < 20_000_000
+    # 1e12 numbers are reached through 120 lists; at most 10,000 values are described, in the call and in its output,
+    # each in less than 100 characters
+    assert len(text) < 2_000_000
     assert type(report).from_dict(json.loads(text)) == report
 
 

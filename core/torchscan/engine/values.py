@@ -27,7 +27,7 @@ _NONE = NoneValue()
 _SCALARS = {kind: Scalar(kind.__name__) for kind in (bool, int, float, complex, str, bytes)}
 #: Structure deeper than this is described by its type, and so are containers once so many values have been described.
 _DEPTH = 8
-_LARGEST = 100_000
+_LARGEST = 10_000
 
 # Tensors of a model repeat their metadata; one object per distinct description.
 _TENSORS: dict[tuple[Any, ...], TensorValue] = {}
