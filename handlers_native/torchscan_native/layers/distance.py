@@ -9,7 +9,7 @@ import torch
 
 from torchscan import HandlerRegistration, ModuleCall
 from torchscan_native.layers.formulas import distance as formulas
-from torchscan_native.layers.formulas.rules import power, root
+from torchscan_native.layers.formulas.rules import norm
 from torchscan_native.layers.guard import EMPTY_ROW, NOT_MINE, Refused, floating
 from torchscan_native.layers.offer import offer
 from torchscan_native.layers.spatial import NOWHERE, answer
@@ -33,17 +33,10 @@ def cosine_similarity(call: ModuleCall, module: Any) -> dict[str, Any]:
 def pairwise_distance(call: ModuleCall, module: Any) -> dict[str, Any]:
     """Estimate one call of `PairwiseDistance` of two tensors of one shape."""
     x = _pair(call)
-    degree = module.norm
-    if degree == float("inf"):
-        per_power, per_root = 1, 0  # the absolute value, then a maximum
-    else:
-        found, taken = power(degree), root(degree)
-        if found is None or taken is None:
-            return NOT_MINE
-        even = degree == int(degree) and int(degree) % 2 == 0  # the square needs no absolute value
-        per_power, per_root = found + (0 if even else 1), taken
-    if x is None:
+    found = norm(module.norm)
+    if x is None or found is None:
         return NOT_MINE
+    per_power, per_root = found
     width = x.shape[-1] if x.dim() else 1
     return answer(formulas.pairwise_distance(_rows(x, width), width, power=per_power, root=per_root), NOWHERE)
 

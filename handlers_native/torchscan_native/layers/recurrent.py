@@ -9,7 +9,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from torchscan import HandlerRegistration, ModuleCall
 from torchscan_native.layers.formulas import recurrent as formulas
-from torchscan_native.layers.formulas.rules import Counts
 from torchscan_native.layers.guard import TRAINING, Refused, floating, only, parameter, refusal
 from torchscan_native.layers.offer import offer
 from torchscan_native.layers.spatial import NOWHERE, answer
@@ -48,17 +47,18 @@ def layers(call: ModuleCall, module: Any) -> dict[str, Any]:
         batch, steps = shape[0], shape[1]
     else:
         steps, batch = shape[0], shape[1]
-    directions = 2 if module.bidirectional else 1
-    hidden, projected = module.hidden_size, module.proj_size
-    flops = macs = dmas = 0
-    width = module.input_size
-    for _ in range(module.num_layers):
-        one = formulas.recurrence(kind, steps, batch, width, hidden, bias=module.bias, projected=projected)
-        flops += directions * one.flops
-        macs += directions * one.macs
-        dmas += directions * one.dmas
-        width = directions * (projected or hidden)
-    return answer(Counts(flops, macs, dmas), NOWHERE)
+    counts = formulas.stack(
+        kind,
+        steps,
+        batch,
+        module.input_size,
+        module.hidden_size,
+        layers=module.num_layers,
+        directions=2 if module.bidirectional else 1,
+        bias=module.bias,
+        projected=module.proj_size,
+    )
+    return answer(counts, NOWHERE)
 
 
 def rnn_cell(call: ModuleCall, module: Any) -> dict[str, Any]:

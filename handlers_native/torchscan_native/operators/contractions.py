@@ -9,8 +9,8 @@ from typing import Any
 from torchscan.contract.operators import OperatorFormula
 from torchscan_native.layers.formulas import linear as linear_formulas
 from torchscan_native.layers.formulas.activation import FLOPS_PER_ELEMENT
-from torchscan_native.layers.formulas.rules import dot, power, root
-from torchscan_native.operators.shapes import NotCovered, Shape, Work, numel, offer, work
+from torchscan_native.layers.formulas.rules import dot
+from torchscan_native.operators.shapes import NotCovered, Shape, Work, numel, offer, optional_numel, work
 
 __all__ = ["formulas", "product"]
 
@@ -35,15 +35,11 @@ def added(base: Work, outputs: int, self: Shape, beta: Any, alpha: Any) -> Work:
     The operator view leaves the fused add and both factors out, as PyTorch's own formulas do. With `beta=0` the
     operand is not read.
     """
-    assert base.flops is not None
-    assert base.dmas is not None
-    flops, dmas = base.flops, base.dmas
-    if alpha != 1:
-        flops += outputs
-    if beta != 0:
-        dmas += numel(self)
-        flops += outputs + (numel(self) if beta != 1 else 0)
-    return Work(flops, base.macs, dmas, base.executed)
+    scaled_products = outputs if alpha != 1 else 0
+    if beta == 0:
+        return base.plus(flops=scaled_products)
+    scaled_self = numel(self) if beta != 1 else 0
+    return base.plus(flops=scaled_products + scaled_self + outputs, dmas=numel(self))
 
 
 def mm(self: Shape, mat2: Shape, **kwargs: Any) -> Work:
@@ -111,23 +107,15 @@ def addmm_activation(
     base = addmm(self, mat1, mat2, beta=beta, alpha=alpha)
     outputs = mat1[0] * mat2[1]
     activation = outputs * FLOPS_PER_ELEMENT["GELU (tanh)" if use_gelu else "ReLU"]
-    assert base.flops is not None
-    assert base.dmas is not None
-    assert base.executed is not None
-    return Work(base.flops + activation, base.macs, base.dmas + 2 * outputs, base.executed + activation)
+    return base.plus(flops=activation, dmas=2 * outputs, executed=activation)
 
 
 def linear(self: Shape, weight: Shape, bias: Shape | None = None, **kwargs: Any) -> Work:
     """Count `x W^T + b`. Derivation: docs/derivations/linear.md#linear."""
     out_features, in_features = weight
     rows = math.prod(self[:-1])
-    counts = linear_formulas.linear(rows, in_features, out_features, bias=None if bias is None else numel(bias))
+    counts = linear_formulas.linear(rows, in_features, out_features, bias=optional_numel(bias))
     return work(counts, executed=2 * counts.macs)
-
-
-def integer_mm(self: Shape, mat2: Shape, **kwargs: Any) -> Work:
-    """Count the product of integer matrices: MACs are product terms of any numbers."""
-    return mm(self, mat2)
 
 
 def grouped_mm(self: Shape, mat2: Shape, offs: Shape | None = None, *args: Any, **kwargs: Any) -> Work:
@@ -163,37 +151,6 @@ def trilinear(
     return work(counts, executed=2 * counts.macs)
 
 
-def pair_distances(pairs: int, width: int, p: float) -> Work:
-    """Count norms of differences of rows. Derivation: docs/derivations/functional-operators.md#distances.
-
-    Args:
-        pairs: pairs of rows.
-        width: elements of a row.
-        p: order of the norm.
-
-    """
-    elements = pairs * width
-    difference = elements
-    adds = pairs * max(0, width - 1)
-    if p in (0, 1) or math.isinf(p):
-        return Work(difference + elements + adds, 0, None)
-    powers, roots = power(p), root(p)
-    if powers is None or roots is None:
-        raise NotCovered(f"no rule for a distance of order {p}")
-    absolute = 0 if p % 2 == 0 else elements
-    return Work(difference + absolute + elements * powers + adds + pairs * roots, 0, None)
-
-
-def cdist(x1: Shape, x2: Shape, p: float, *args: Any, out_shape: Shape, **kwargs: Any) -> Work:
-    """Count the distances of all pairs of rows."""
-    return pair_distances(numel(out_shape), x1[-1], p)
-
-
-def pdist(self: Shape, p: float = 2, *, out_shape: Shape, **kwargs: Any) -> Work:
-    """Count the distances of the pairs within one set."""
-    return pair_distances(numel(out_shape), self[-1], p)
-
-
 def euclidean(x1: Shape, x2: Shape, *, out_shape: Shape, **kwargs: Any) -> Work:
     """Count the MACs of distances by way of a matrix product.
 
@@ -201,22 +158,20 @@ def euclidean(x1: Shape, x2: Shape, *, out_shape: Shape, **kwargs: Any) -> Work:
     docs/derivations/functional-operators.md#distances.
     """
     outputs, terms = numel(out_shape), x1[-1] + 2
-    return Work(None, outputs * terms, None, executed=None)
+    return Work(None, outputs * terms, None)
 
 
 def affine_grid(theta: Shape, size: list[int], *args: Any, **kwargs: Any) -> Work:
     """Count the product of the constant base grid with `theta`: (n, positions, d + 1) by (n, d + 1, d)."""
     batch, d, width = theta
     positions = math.prod(size[2:])
-    base = product(batch * positions * d, width, theta)
-    assert base.dmas is not None
-    return Work(base.flops, base.macs, base.dmas + batch * positions * width, base.executed)
+    return product(batch * positions * d, width, theta).plus(dmas=batch * positions * width)
 
 
 def formulas() -> Iterator[OperatorFormula]:
     """Yield the formulas of contractions."""
     for names, rule in (
-        ("mm", mm),
+        ("mm _int_mm", mm),  # product terms of integers are MACs too
         ("bmm", bmm),
         ("mv", mv),
         ("dot vdot", inner),
@@ -226,7 +181,6 @@ def formulas() -> Iterator[OperatorFormula]:
         ("addmv addmv_", addmv),
         ("_addmm_activation", addmm_activation),
         ("mkldnn_linear", linear),
-        ("_int_mm", integer_mm),
         ("_grouped_mm", grouped_mm),
         ("_scaled_mm _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu", packed_mm),
         ("_trilinear", trilinear),
@@ -234,6 +188,4 @@ def formulas() -> Iterator[OperatorFormula]:
     ):
         yield from offer(names, "contraction", rule)
     yield from offer("addr addr_", "arithmetic", addr)
-    yield from offer("_cdist_forward", "arithmetic", cdist)
-    yield from offer("_pdist_forward", "arithmetic", pdist)
     yield from offer("_euclidean_dist", "contraction", euclidean, view=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchscan.contract.operators import OperatorFormula
 from torchscan_native.layers.formulas import convolution as formula
-from torchscan_native.operators.shapes import Rule, Shape, Work, numel, offer, work
+from torchscan_native.operators.shapes import Rule, Shape, Work, numel, offer, optional_numel, work
 
 __all__ = ["convolve", "formulas", "scatter"]
 
@@ -23,7 +23,7 @@ def convolve(input: Shape, weight: Shape, bias: Shape | None, out_shape: Shape) 
         numel(out_shape),
         math.prod(weight[1:]),
         weight=numel(weight),
-        bias=None if bias is None else numel(bias),
+        bias=optional_numel(bias),
         padded=None,
     )
     return work(counts, executed=2 * counts.macs)
@@ -39,7 +39,7 @@ def scatter(input: Shape, weight: Shape, bias: Shape | None, out_shape: Shape) -
         numel(out_shape),
         math.prod(weight[1:]),
         weight=numel(weight),
-        bias=None if bias is None else numel(bias),
+        bias=optional_numel(bias),
     )
     return work(counts, executed=2 * counts.macs)
 

@@ -8,7 +8,18 @@ from typing import Any
 from torchscan.contract.operators import OperatorFormula
 from torchscan_native.layers.formulas.activation import FLOPS_PER_ELEMENT, gated_linear_unit
 from torchscan_native.layers.formulas.rules import power
-from torchscan_native.operators.shapes import NOTHING, NotCovered, Rule, Shape, Work, numel, offer, tensors, work
+from torchscan_native.operators.shapes import (
+    NOTHING,
+    NotCovered,
+    Rule,
+    Shape,
+    Work,
+    numel,
+    offer,
+    tensors,
+    unknown,
+    work,
+)
 
 __all__ = ["elementwise", "formulas"]
 
@@ -220,11 +231,6 @@ def dropout(input: Shape, p: float = 0.5, train: bool | None = True, *, out_shap
     if train is False:
         return NOTHING
     return Work(elements if p == 1 else 2 * elements, 0, None)
-
-
-def unknown(*args: Any, **kwargs: Any) -> Work:
-    """Count no contraction, and say nothing about FLOPs and accesses."""
-    return Work(None, 0, None)
 
 
 def formulas() -> Iterator[OperatorFormula]:

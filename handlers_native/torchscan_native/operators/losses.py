@@ -7,7 +7,7 @@ from typing import Any
 
 from torchscan.contract.operators import OperatorFormula
 from torchscan_native.layers.formulas import loss as formula
-from torchscan_native.operators.shapes import NotCovered, Rule, Shape, Work, numel, offer, work
+from torchscan_native.operators.shapes import NotCovered, Rule, Shape, Work, numel, offer, unknown, work
 
 __all__ = ["formulas"]
 
@@ -62,11 +62,6 @@ def picked(self: Shape, target: Shape, weight: Shape | None, reduction: int, *ar
     rows = numel(target)
     counts = formula.negative_log_likelihood(rows, reduced=reduction != _NONE, mean=reduction == _MEAN)
     return work(counts)
-
-
-def unknown(*args: Any, **kwargs: Any) -> Work:
-    """Count no contraction, and say nothing about FLOPs and accesses."""
-    return Work(None, 0, None)
 
 
 def formulas() -> Iterator[OperatorFormula]:

@@ -9,19 +9,16 @@ from typing import Any
 from torchscan.contract.operators import OperatorFormula
 from torchscan_native.layers.formulas import normalization as formula
 from torchscan_native.layers.formulas.parametrization import weight_norm
-from torchscan_native.operators.shapes import NotCovered, Shape, Work, numel, offer, work
+from torchscan_native.layers.formulas.rules import Counts
+from torchscan_native.operators.shapes import NotCovered, Shape, Work, numel, offer, optional_numel, work
 
 __all__ = ["batch_statistics", "formulas", "saved_statistics"]
 
 
-def _optional(shape: Shape | None) -> int | None:
-    return None if shape is None else numel(shape)
-
-
-def _two_pass(elements: int, rows: int, weight: Shape | None, bias: Shape | None) -> Work:
+def _two_pass(elements: int, rows: int, weight: Shape | None, bias: Shape | None) -> Counts:
     if rows and not elements:
         raise NotCovered("an empty normalised row")
-    return work(formula.two_pass(elements, rows, weight=_optional(weight), bias=_optional(bias)))
+    return formula.two_pass(elements, rows, weight=optional_numel(weight), bias=optional_numel(bias))
 
 
 def layer_norm(
@@ -34,7 +31,7 @@ def layer_norm(
 ) -> Work:
     """Count LayerNorm."""
     rows = math.prod(input[: len(input) - len(normalized_shape)])
-    return _two_pass(numel(input), rows, weight, bias)
+    return work(_two_pass(numel(input), rows, weight, bias))
 
 
 def group_norm(
@@ -49,7 +46,7 @@ def group_norm(
     **kwargs: Any,
 ) -> Work:
     """Count GroupNorm."""
-    return _two_pass(numel(input), N * group, weight, bias)
+    return work(_two_pass(numel(input), N * group, weight, bias))
 
 
 def batch_statistics(input: Shape, weight: Shape | None, bias: Shape | None, *, updates: bool) -> Work:
@@ -61,14 +58,13 @@ def batch_statistics(input: Shape, weight: Shape | None, bias: Shape | None, *, 
     channels = input[1]
     found = _two_pass(numel(input), channels, weight, bias)
     if not updates:
-        return found
-    assert found.flops is not None
+        return work(found)
     return Work(None, found.macs, None, executed=found.flops + 2 * 3 * channels)
 
 
 def saved_statistics(input: Shape, weight: Shape | None, bias: Shape | None) -> Work:
     """Count a batch norm with stored statistics."""
-    counts = formula.saved_statistics(numel(input), input[1], weight=_optional(weight), bias=_optional(bias))
+    counts = formula.saved_statistics(numel(input), input[1], weight=optional_numel(weight), bias=optional_numel(bias))
     return work(counts)
 
 

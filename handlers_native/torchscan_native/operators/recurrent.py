@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchscan.contract.operators import OperatorFormula
-from torchscan_native.layers.formulas.recurrent import GRU, LSTM, RNN_RELU, RNN_TANH, Cell, recurrence
-from torchscan_native.layers.formulas.rules import Counts
-from torchscan_native.operators.shapes import NotCovered, Shape, Work, numel, offer
+from torchscan_native.layers.formulas.recurrent import GRU, LSTM, RNN_RELU, RNN_TANH, Cell, stack
+from torchscan_native.operators.shapes import NotCovered, Rule, Shape, Work, numel, offer, work
 
 __all__ = ["formulas", "layers"]
 
@@ -28,21 +27,16 @@ def layers(
     bias: bool,
     projected: int,
 ) -> Work:
-    """Count every layer and direction. Derivation: docs/derivations/recurrent.md#one-layer-one-direction.
+    """Count every layer and direction. Derivation: docs/derivations/recurrent.md#layers-directions-cells.
 
     The operator view counts `2 K` for a dot product of K terms and leaves the fused biases out.
     """
     directions = 2 if bidirectional else 1
-    flops = macs = dmas = executed = 0
-    width = inputs
-    for _ in range(count):
-        found: Counts = recurrence(cell, steps, batch, width, hidden, bias=bias, projected=projected)
-        flops += directions * found.flops
-        macs += directions * found.macs
-        dmas += directions * found.dmas
-        executed += directions * (2 * found.macs + steps * batch * hidden * cell.flops)
-        width = directions * (projected or hidden)
-    return Work(flops, macs, dmas, executed)
+    counts = stack(
+        cell, steps, batch, inputs, hidden, layers=count, directions=directions, bias=bias, projected=projected
+    )
+    cells = count * directions * steps * batch * hidden
+    return work(counts, executed=2 * counts.macs + cells * cell.flops)
 
 
 def onednn(
@@ -115,37 +109,20 @@ def cudnn(
     )
 
 
-def lstm_gates(
-    input_gates: Shape,
-    hidden_gates: Shape,
-    cx: Shape,
-    input_bias: Shape | None = None,
-    hidden_bias: Shape | None = None,
-    **kwargs: Any,
-) -> Work:
-    """Count what an LSTM cell does beside its two projections, and the biases it adds here."""
-    units = numel(cx)
-    biases = (input_bias is not None) + (hidden_bias is not None)
-    return Work(units * LSTM.flops + biases * LSTM.gates * units, 0, None)
+def gates(cell: Cell) -> Rule:
+    """Return the rule of what a cell does beside its two projections, and of the biases it adds here."""
 
+    def rule(input_gates: Shape, hidden_gates: Shape, state: Shape, *biases: Shape | None, **kwargs: Any) -> Work:
+        units = numel(state)
+        added = sum(bias is not None for bias in biases)
+        return Work(units * cell.flops + added * cell.gates * units, 0, None)
 
-def gru_gates(
-    input_gates: Shape,
-    hidden_gates: Shape,
-    hx: Shape,
-    input_bias: Shape | None = None,
-    hidden_bias: Shape | None = None,
-    **kwargs: Any,
-) -> Work:
-    """Count what a GRU cell does beside its two projections, and the biases it adds here."""
-    units = numel(hx)
-    biases = (input_bias is not None) + (hidden_bias is not None)
-    return Work(units * GRU.flops + biases * GRU.gates * units, 0, None)
+    return rule
 
 
 def formulas() -> Iterator[OperatorFormula]:
     """Yield the formulas of fused recurrent operators."""
     yield from offer("mkldnn_rnn_layer", "contraction", onednn)
     yield from offer("_cudnn_rnn", "contraction", cudnn)
-    yield from offer("_thnn_fused_lstm_cell", "arithmetic", lstm_gates)
-    yield from offer("_thnn_fused_gru_cell", "arithmetic", gru_gates)
+    yield from offer("_thnn_fused_lstm_cell", "arithmetic", gates(LSTM))
+    yield from offer("_thnn_fused_gru_cell", "arithmetic", gates(GRU))

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchscan.contract.operators import OperatorFormula
 from torchscan_native.layers.formulas import softmax as softmax_formulas
-from torchscan_native.layers.formulas.rules import power, root
+from torchscan_native.layers.formulas.rules import norm
 from torchscan_native.operators.elementwise import elementwise
 from torchscan_native.operators.shapes import (
     NotCovered,
@@ -20,6 +20,7 @@ from torchscan_native.operators.shapes import (
     offer,
     rows_of,
     tensors,
+    unknown,
     work,
 )
 
@@ -89,33 +90,64 @@ def variance(*, deviation: bool) -> Rule:
 def vector_norm(self: Shape, ord: Any = 2, dim: Dim = None, *args: Any, **kwargs: Any) -> Work:
     """Count a vector norm. Derivation: docs/derivations/functional-operators.md#vector-norms."""
     elements, results = numel(self), rows_of(self, dim)
-    order = 2.0 if ord is None else float(ord)
-    adds = max(0, elements - results)
-    one_stage = elements + results
-    if order == 0 or order == 1 or math.isinf(order):
-        # compare with zero, or absolute value; then adds, or comparisons of the maximum norm
-        return Work(elements + adds, 0, one_stage)
-    powers, roots = power(order), root(order)
-    if order < 0 or powers is None or roots is None:
-        raise NotCovered(f"no rule for a norm of order {ord}")
-    absolute = 0 if order % 2 == 0 else elements
-    return Work(absolute + elements * powers + adds + results * roots, 0, one_stage + (2 * results if roots else 0))
+    per_element, per_row = _norm(2.0 if ord is None else float(ord))
+    sums = max(0, elements - results)
+    roots = 2 * results if per_row else 0
+    return Work(elements * per_element + sums + results * per_row, 0, elements + results + roots)
+
+
+def _norm(order: float) -> tuple[int, int]:
+    """Return the FLOPs of a norm's power for one element, and of its root for one row.
+
+    Raises:
+        NotCovered: there is no rule for a norm of that order.
+
+    """
+    if order == 0:
+        return 1, 0  # a comparison with zero
+    found = norm(abs(order) if math.isinf(order) else order)
+    if found is None:
+        raise NotCovered(f"no rule for a norm of order {order}")
+    return found
 
 
 def list_norm(self: list[Shape], ord: Any = 2, *args: Any, **kwargs: Any) -> Work:
     """Count one norm per tensor of a list."""
     norms = [vector_norm(shape, ord) for shape in tensors(self)]
-    return Work(sum(norm.flops or 0 for norm in norms), 0, sum(norm.dmas or 0 for norm in norms))
+    return Work(sum(found.flops or 0 for found in norms), 0, sum(found.dmas or 0 for found in norms))
 
 
 def distance(self: Shape, other: Shape, p: Any = 2, *, out_shape: Shape, **kwargs: Any) -> Work:
     """Count the norm of a difference."""
     widest = self if numel(self) >= numel(other) else other
     difference = numel(widest)
-    norm = vector_norm(widest, p)
-    if norm.flops is None or norm.dmas is None:
-        raise NotCovered(f"no rule for a norm of order {p}")
-    return Work(difference + norm.flops, 0, numel(self) + numel(other) + difference + norm.dmas)
+    return vector_norm(widest, p).plus(flops=difference, dmas=numel(self) + numel(other) + difference)
+
+
+def pair_distances(pairs: int, width: int, p: float) -> Work:
+    """Count norms of differences of rows. Derivation: docs/derivations/functional-operators.md#distances.
+
+    Args:
+        pairs: pairs of rows.
+        width: elements of a row.
+        p: order of the norm.
+
+    """
+    elements = pairs * width
+    difference = elements
+    per_element, per_row = _norm(p)
+    sums = max(0, elements - pairs)
+    return Work(difference + elements * per_element + sums + pairs * per_row, 0, None)
+
+
+def cdist(x1: Shape, x2: Shape, p: float, *args: Any, out_shape: Shape, **kwargs: Any) -> Work:
+    """Count the distances of all pairs of rows."""
+    return pair_distances(numel(out_shape), x1[-1], p)
+
+
+def pdist(self: Shape, p: float = 2, *, out_shape: Shape, **kwargs: Any) -> Work:
+    """Count the distances of the pairs within one set."""
+    return pair_distances(numel(out_shape), self[-1], p)
 
 
 def logsumexp(self: Shape, dim: Dim, *args: Any, **kwargs: Any) -> Work:
@@ -156,10 +188,7 @@ def log_softmax(self: Shape, dim: int, *args: Any, **kwargs: Any) -> Work:
 def masked_softmax(self: Shape, mask: Shape, dim: int | None = None, *args: Any, **kwargs: Any) -> Work:
     """Count a mask pass over the scores and a softmax."""
     scores = numel(self)
-    base = softmax(self, -1 if dim is None else dim)
-    assert base.flops is not None
-    assert base.dmas is not None
-    return Work(scores + base.flops, 0, numel(mask) + 2 * scores + base.dmas)
+    return softmax(self, -1 if dim is None else dim).plus(flops=scores, dmas=numel(mask) + 2 * scores)
 
 
 def _softmax_rows(shape: Shape, dim: int) -> int:
@@ -178,11 +207,6 @@ def ordered(self: Shape, *args: Any, out_shape: Any, **kwargs: Any) -> Work:
     return Work(None, 0, numel(self) + sum(map(numel, tensors(out_shape))))
 
 
-def unknown(*args: Any, **kwargs: Any) -> Work:
-    """Count no contraction, and say nothing about FLOPs and accesses."""
-    return Work(None, 0, None)
-
-
 def formulas() -> Iterator[OperatorFormula]:
     """Yield the formulas of reductions."""
     yield from offer("sum", "arithmetic", total, terms="sums")
@@ -198,6 +222,8 @@ def formulas() -> Iterator[OperatorFormula]:
     yield from offer("linalg_vector_norm norm", "arithmetic", vector_norm)
     yield from offer("_foreach_norm", "arithmetic", list_norm)
     yield from offer("dist", "arithmetic", distance)
+    yield from offer("_cdist_forward", "arithmetic", cdist)
+    yield from offer("_pdist_forward", "arithmetic", pdist)
     yield from offer("logsumexp", "arithmetic", logsumexp)
     yield from offer("cumsum cumsum_", "arithmetic", running, terms="sums")
     yield from offer("cumprod cumprod_", "arithmetic", running)

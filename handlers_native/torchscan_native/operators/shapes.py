@@ -16,7 +16,21 @@ import attrs
 from torchscan.contract.operators import OperatorCall, OperatorFormula, OperatorKind, OperatorTerms, TensorSpec
 from torchscan_native.layers.formulas.rules import Counts
 
-__all__ = ["NOTHING", "NotCovered", "Rule", "Shape", "Work", "axes_of", "numel", "offer", "rows_of", "tensors", "work"]
+__all__ = [
+    "NOTHING",
+    "NotCovered",
+    "Rule",
+    "Shape",
+    "Work",
+    "axes_of",
+    "numel",
+    "offer",
+    "optional_numel",
+    "rows_of",
+    "tensors",
+    "unknown",
+    "work",
+]
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -42,6 +56,15 @@ class Work(NamedTuple):
     dmas: int | None
     executed: int | None = None
 
+    def plus(self, *, flops: int = 0, dmas: int = 0, executed: int = 0) -> Work:
+        """Return this work and some more; what is `None` stays `None`."""
+        return Work(
+            None if self.flops is None else self.flops + flops,
+            self.macs,
+            None if self.dmas is None else self.dmas + dmas,
+            None if self.executed is None else self.executed + executed,
+        )
+
 
 Rule: TypeAlias = Callable[..., Work]
 
@@ -53,9 +76,19 @@ def work(counts: Counts, *, executed: int | None = None) -> Work:
     return Work(counts.flops, counts.macs, counts.dmas, executed)
 
 
+def unknown(*args: Any, **kwargs: Any) -> Work:
+    """Count no contraction, and say nothing about FLOPs and accesses: the rule of an operator without a convention."""
+    return Work(None, 0, None)
+
+
 def numel(shape: Shape) -> int:
     """Return the number of elements."""
     return math.prod(shape)
+
+
+def optional_numel(shape: Shape | None) -> int | None:
+    """Return the number of elements of a tensor that may be left out, `None` where it is."""
+    return None if shape is None else math.prod(shape)
 
 
 def tensors(*values: Any) -> Iterator[Shape]:

@@ -1,4 +1,4 @@
-"""Recurrent layers and cells, one layer in one direction. Derivation: docs/derivations/recurrent.md."""
+"""Recurrent layers and cells. Derivation: docs/derivations/recurrent.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torchscan_native.layers.formulas.rules import NOTHING, Counts, dot
 
-__all__ = ["GRU", "LSTM", "RNN_RELU", "RNN_TANH", "Cell", "recurrence"]
+__all__ = ["GRU", "LSTM", "RNN_RELU", "RNN_TANH", "Cell", "recurrence", "stack"]
 
 
 class Cell(NamedTuple):
@@ -75,3 +75,40 @@ def recurrence(cell: Cell, steps: int, batch: int, inputs: int, hidden: int, *, 
         steps * (input_macs + recurrent_macs + projection_macs),
         input_stage + steps * per_step,
     )
+
+
+def stack(
+    cell: Cell,
+    steps: int,
+    batch: int,
+    inputs: int,
+    hidden: int,
+    *,
+    layers: int,
+    directions: int,
+    bias: bool,
+    projected: int,
+) -> Counts:
+    """Count every layer and direction. Derivation: docs/derivations/recurrent.md#layers-directions-cells.
+
+    Args:
+        cell: the kind.
+        steps: length of the sequence, `T`.
+        batch: sequences, `B`.
+        inputs: width the first layer receives, `I`.
+        hidden: hidden width, `H`.
+        layers: how many layers; each but the first receives what the one before it puts out.
+        directions: 2 where every layer also runs backwards, else 1.
+        bias: whether both bias vectors are there.
+        projected: `proj_size`, `p`; 0 without a projection.
+
+    """
+    flops = macs = dmas = 0
+    width = inputs
+    for _ in range(layers):
+        one = recurrence(cell, steps, batch, width, hidden, bias=bias, projected=projected)
+        flops += directions * one.flops
+        macs += directions * one.macs
+        dmas += directions * one.dmas
+        width = directions * (projected or hidden)
+    return Counts(flops, macs, dmas)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["NOTHING", "Counts", "dot", "power", "root"]
+__all__ = ["NOTHING", "Counts", "dot", "norm", "power", "root"]
 
 
 class Counts(NamedTuple):
@@ -43,3 +43,22 @@ def power(exponent: float) -> int | None:
 def root(degree: float) -> int | None:
     """FLOPs of the `degree`-th root of one element. Derivation: docs/derivations/rules.md#powers."""
     return None if degree <= 0 or degree == float("inf") else power(1 / degree)
+
+
+def norm(order: float) -> tuple[int, int] | None:
+    """FLOPs that a vector norm adds to the sum (or the maximum) of a row. Derivation: docs/derivations/rules.md#powers.
+
+    Args:
+        order: the order of the norm.
+
+    Returns:
+        FLOPs of `|x| ** order` for one element, and of the root of one row; `None` without a rule.
+
+    """
+    if order == float("inf"):
+        return 1, 0  # the absolute value
+    per_element, per_row = power(order), root(order)
+    if per_element is None or per_row is None:
+        return None
+    absolute = 0 if order % 2 == 0 else 1  # an even power needs none
+    return absolute + per_element, per_row
