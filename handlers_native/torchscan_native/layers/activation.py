@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,8 +12,6 @@ from torchscan_native.layers.formulas import activation as formulas
 from torchscan_native.layers.guard import TRAINING, Refused, floating, only, parameter, refusal
 from torchscan_native.layers.offer import Adapter, offer
 from torchscan_native.layers.spatial import NOWHERE, POINTWISE, answer
-
-_SPECIAL: dict[str, Callable[..., dict[str, Any]]]
 
 
 def registrations() -> Iterator[HandlerRegistration]:
@@ -63,7 +61,7 @@ def glu(call: ModuleCall, module: Any) -> dict[str, Any]:
     return answer(formulas.gated_linear_unit(floating(call.output).numel()), NOWHERE)
 
 
-_SPECIAL = {"GELU": gelu, "PReLU": prelu, "RReLU": rrelu, "GLU": glu}
+_SPECIAL: dict[str, Adapter] = {"GELU": gelu, "PReLU": prelu, "RReLU": rrelu, "GLU": glu}
 _PRELU = formulas.FLOPS_PER_ELEMENT["PReLU"]
 _RRELU = formulas.FLOPS_PER_ELEMENT["RReLU"]
 _GELU = {"none": formulas.FLOPS_PER_ELEMENT["GELU"], "tanh": formulas.FLOPS_PER_ELEMENT["GELU (tanh)"]}

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchscan import HandlerRegistration, ModuleCall
 from torchscan_native.layers.formulas import convolution as formulas
-from torchscan_native.layers.guard import Refused, floating, only, parameter, refusal
+from torchscan_native.layers.guard import Refused, floating, only, parameter, parameter_numel, refusal
 from torchscan_native.layers.offer import Adapter, offer
 from torchscan_native.layers.spatial import RESAMPLED, Spatial, answer, axes, same, same_padding, window
 
@@ -28,11 +28,8 @@ def _convolution(count: int) -> Adapter:
         y = floating(call.output)
         channels = -count - 1
         expected = (y.shape[channels], x.shape[channels] // module.groups, *axes(module.kernel_size, count))
-        weight = parameter(module, "weight", expected)
-        if weight is None or len(weight) != count + 2:
-            raise Refused(_KERNEL)
+        weight = _kernel(module, expected)
         terms = math.prod(weight[1:])
-        bias = parameter(module, "bias", (weight[0],))
         padded = None
         if module.padding_mode != "zeros":
             padded = _padded(x.shape, module._reversed_padding_repeated_twice)
@@ -41,7 +38,7 @@ def _convolution(count: int) -> Adapter:
             y.numel(),
             terms,
             weight=weight[0] * terms,
-            bias=None if bias is None else math.prod(bias),
+            bias=parameter_numel(module, "bias", (weight[0],)),
             padded=padded,
         )
         return answer(counts, _window(module, weight[2:], count))
@@ -57,17 +54,21 @@ def _transposed(count: int) -> Adapter:
         y = floating(call.output)
         channels = -count - 1
         expected = (x.shape[channels], y.shape[channels] // module.groups, *axes(module.kernel_size, count))
-        weight = parameter(module, "weight", expected)
-        if weight is None or len(weight) != count + 2:
-            raise Refused(_KERNEL)
+        weight = _kernel(module, expected)
         taps = math.prod(weight[1:])
-        bias = parameter(module, "bias", (y.shape[channels],))
-        counts = formulas.transposed_convolution(
-            x.numel(), y.numel(), taps, weight=weight[0] * taps, bias=None if bias is None else math.prod(bias)
-        )
+        bias = parameter_numel(module, "bias", (y.shape[channels],))
+        counts = formulas.transposed_convolution(x.numel(), y.numel(), taps, weight=weight[0] * taps, bias=bias)
         return answer(counts, _scatter_window(module, weight[2:], count))
 
     return adapter
+
+
+def _kernel(module: Any, expected: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of the weight: two axes of channels, then those of the kernel."""
+    weight = parameter(module, "weight", expected)
+    if weight is None or len(weight) != len(expected):
+        raise Refused(_KERNEL)
+    return weight
 
 
 def _padded(shape: tuple[int, ...], sides: list[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ __all__ = [
     "indices",
     "only",
     "parameter",
+    "parameter_numel",
     "refusal",
 ]
 
@@ -164,6 +166,12 @@ def parameter(module: torch.nn.Module, name: str, expected: tuple[int, ...]) -> 
         if stored is _MISSING:
             return expected
     return None if stored is None else floating(stored).shape
+
+
+def parameter_numel(module: torch.nn.Module, name: str, expected: tuple[int, ...]) -> int | None:
+    """Return how many elements the parameter has, `None` where there is none; arguments and errors as `parameter`."""
+    shape = parameter(module, name, expected)
+    return None if shape is None else math.prod(shape)
 
 
 def _elsewhere(module: torch.nn.Module, name: str) -> object:

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
+from torchscan.contract.states import COUNT_METRICS
 from torchscan_native.layers.formulas import parametrization as formulas
 from torchscan_native.layers.formulas.rules import Counts
 from torchscan_native.layers.guard import TRAINING, Refused, floating
 
 __all__ = ["with_hooks"]
-
-_COUNTS = ("module_flops", "macs", "dmas")
 
 
 def with_hooks(module: torch.nn.Module, estimates: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +26,7 @@ def with_hooks(module: torch.nn.Module, estimates: dict[str, Any]) -> dict[str, 
     for hook in module._forward_pre_hooks.values():
         work = _work(module, hook)
         if work is not None:
-            for metric, count in zip(_COUNTS, work, strict=True):
+            for metric, count in zip(COUNT_METRICS, work, strict=True):
                 if isinstance(estimates.get(metric), int):
                     estimates[metric] += count
     return estimates

@@ -11,7 +11,7 @@ from torchscan_native.layers.formulas import interpolation as formulas
 from torchscan_native.layers.formulas import pooling
 from torchscan_native.layers.guard import Refused, floating, only, refusal
 from torchscan_native.layers.offer import offer
-from torchscan_native.layers.spatial import RESAMPLED, answer, exact_windows
+from torchscan_native.layers.spatial import RESAMPLED, adaptive_windows, answer
 
 _TAPS = {"linear": 2, "bilinear": 4, "trilinear": 8, "bicubic": 16}
 
@@ -33,7 +33,7 @@ def upsample(call: ModuleCall, module: Any) -> dict[str, Any]:
     if mode == "area":
         lengths, outputs = x.shape[2:], y.shape[2:]
         visited = pooling.visits(math.prod(x.shape[:2]), lengths, outputs)
-        return answer(pooling.adaptive_average(x.numel(), y.numel(), visited), exact_windows(lengths, outputs))
+        return answer(pooling.adaptive_average(x.numel(), y.numel(), visited), adaptive_windows(lengths, outputs))
     raise Refused(_MODE)
 
 

@@ -10,7 +10,7 @@ import torch.nn.modules.linear
 
 from torchscan import HandlerRegistration, ModuleCall
 from torchscan_native.layers.formulas import linear as formulas
-from torchscan_native.layers.guard import Refused, floating, only, parameter, refusal
+from torchscan_native.layers.guard import Refused, floating, only, parameter, parameter_numel, refusal
 from torchscan_native.layers.offer import offer
 from torchscan_native.layers.spatial import NOWHERE, answer
 
@@ -45,10 +45,8 @@ def bilinear(call: ModuleCall, module: Any) -> dict[str, Any]:
     if weight is None or len(weight) != 3:
         raise Refused(_NO_MATRIX)
     out_features, in1, in2 = weight
-    bias = parameter(module, "bias", (out_features,))
-    counts = formulas.bilinear(
-        math.prod(x1.shape[:-1]), in1, in2, out_features, bias=None if bias is None else math.prod(bias)
-    )
+    bias = parameter_numel(module, "bias", (out_features,))
+    counts = formulas.bilinear(math.prod(x1.shape[:-1]), in1, in2, out_features, bias=bias)
     return answer(counts, NOWHERE)
 
 

@@ -11,25 +11,15 @@ from torchscan_native.layers.guard import EMPTY_ROW, NOT_MINE, Refused, floating
 from torchscan_native.layers.offer import Adapter, offer
 from torchscan_native.layers.spatial import NOWHERE, answer
 
-#: The arguments that a loss per element reads; all of one shape.
-_OPERANDS = {
-    "L1Loss": ("input", "target"),
-    "MSELoss": ("input", "target"),
-    "SmoothL1Loss": ("input", "target"),
-    "HuberLoss": ("input", "target"),
-    "KLDivLoss": ("input", "target"),
-    "SoftMarginLoss": ("input", "target"),
-    "BCELoss": ("input", "target"),
-    "BCEWithLogitsLoss": ("input", "target"),
-    "MarginRankingLoss": ("input1", "input2", "target"),
-}
+#: The arguments that a loss per element reads, all of one shape, where they are not `input` and `target`.
+_OPERANDS = {"MarginRankingLoss": ("input1", "input2", "target")}
 _REDUCED = {"none": False, "mean": True, "sum": True, "batchmean": True}
 
 
 def registrations() -> Iterator[HandlerRegistration]:
     """Yield one registration per class."""
-    for name, operands in _OPERANDS.items():
-        yield from offer((name,), _elementwise(formulas.FLOPS_PER_ELEMENT[name], operands))
+    for name, flops in formulas.FLOPS_PER_ELEMENT.items():
+        yield from offer((name,), _elementwise(flops, _OPERANDS.get(name, ("input", "target"))))
     yield from offer(("NLLLoss",), _classes(log_softmax=False))
     yield from offer(("CrossEntropyLoss",), _classes(log_softmax=True))
 

@@ -9,7 +9,7 @@ from typing import Any
 from torchscan import HandlerRegistration, ModuleCall
 from torchscan_native.layers.formulas import normalization as formulas
 from torchscan_native.layers.formulas.rules import power
-from torchscan_native.layers.guard import EMPTY_ROW, TRAINING, Refused, floating, only, parameter, refusal
+from torchscan_native.layers.guard import EMPTY_ROW, TRAINING, Refused, floating, only, parameter_numel, refusal
 from torchscan_native.layers.offer import offer
 from torchscan_native.layers.spatial import GLOBAL, NOWHERE, POINTWISE, answer
 
@@ -46,7 +46,7 @@ def rms_norm(call: ModuleCall, module: Any) -> dict[str, Any]:
     width = math.prod(shape)
     if not width:
         raise Refused(EMPTY_ROW)
-    counts = formulas.root_mean_square(elements, elements // width, weight=_elements(module, "weight", shape))
+    counts = formulas.root_mean_square(elements, elements // width, weight=parameter_numel(module, "weight", shape))
     return answer(counts, NOWHERE)
 
 
@@ -111,12 +111,7 @@ def local_response_norm(call: ModuleCall, module: Any) -> dict[str, Any]:
 
 
 def _affine(module: Any, shape: tuple[int, ...]) -> dict[str, int | None]:
-    return {"weight": _elements(module, "weight", shape), "bias": _elements(module, "bias", shape)}
-
-
-def _elements(module: Any, name: str, shape: tuple[int, ...]) -> int | None:
-    found = parameter(module, name, shape)
-    return None if found is None else math.prod(found)
+    return {"weight": parameter_numel(module, "weight", shape), "bias": parameter_numel(module, "bias", shape)}
 
 
 def _buffer(module: Any, name: str) -> Any:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from torchscan import HandlerRegistration, ModuleCall
 from torchscan_native.layers.formulas import pooling as formulas
 from torchscan_native.layers.formulas.rules import power, root
 from torchscan_native.layers.guard import Refused, floating, indices, only, refusal
 from torchscan_native.layers.offer import Adapter, offer
-from torchscan_native.layers.spatial import NOWHERE, SCATTERED, answer, axes, exact_windows, same, window
+from torchscan_native.layers.spatial import NOWHERE, SCATTERED, adaptive_windows, answer, axes, same, window
 
 
 def registrations() -> Iterator[HandlerRegistration]:
@@ -30,14 +32,10 @@ def _maximum(count: int) -> Adapter:
     def adapter(call: ModuleCall, module: Any) -> dict[str, Any]:
         x = floating(only(call))
         kernel = axes(module.kernel_size, count)
-        stride = axes(module.stride, count) if module.stride is not None else kernel
-        y = call.output
-        if module.return_indices:
-            y = y[0]
-        counts = formulas.maximum(
-            x.numel(), floating(y).numel(), math.prod(kernel), indices=bool(module.return_indices)
-        )
-        return answer(counts, window(kernel, stride, axes(module.padding, count), axes(module.dilation, count)))
+        y = _values(call, module)
+        counts = formulas.maximum(x.numel(), y.numel(), math.prod(kernel), indices=bool(module.return_indices))
+        padding, dilation = axes(module.padding, count), axes(module.dilation, count)
+        return answer(counts, window(kernel, _stride(module, kernel), padding, dilation))
 
     return adapter
 
@@ -48,9 +46,8 @@ def _average(count: int) -> Adapter:
     def adapter(call: ModuleCall, module: Any) -> dict[str, Any]:
         x = floating(only(call))
         kernel = axes(module.kernel_size, count)
-        stride = axes(module.stride, count) if module.stride is not None else kernel
         counts = formulas.average(x.numel(), floating(call.output).numel(), math.prod(kernel))
-        return answer(counts, window(kernel, stride, axes(module.padding, count), ones))
+        return answer(counts, window(kernel, _stride(module, kernel), axes(module.padding, count), ones))
 
     return adapter
 
@@ -61,14 +58,13 @@ def _lp_norm(count: int) -> Adapter:
     def adapter(call: ModuleCall, module: Any) -> dict[str, Any]:
         x = floating(only(call))
         kernel = axes(module.kernel_size, count)
-        stride = axes(module.stride, count) if module.stride is not None else kernel
         per_power, per_root = power(module.norm_type), root(module.norm_type)
         if per_power is None or per_root is None:
             raise Refused(_NORM)
         counts = formulas.lp_norm(
             x.numel(), floating(call.output).numel(), math.prod(kernel), power=per_power, root=per_root
         )
-        return answer(counts, window(kernel, stride, zeros, ones))
+        return answer(counts, window(kernel, _stride(module, kernel), zeros, ones))
 
     return adapter
 
@@ -76,18 +72,14 @@ def _lp_norm(count: int) -> Adapter:
 def _adaptive(count: int, *, maximum: bool) -> Adapter:
     def adapter(call: ModuleCall, module: Any) -> dict[str, Any]:
         x = floating(only(call))
-        y = call.output
-        returned = maximum and module.return_indices
-        if returned:
-            y = y[0]
-        floating(y)
+        y = _values(call, module) if maximum else floating(call.output)
         lengths, outputs = x.shape[-count:], y.shape[-count:]
         visited = formulas.visits(math.prod(x.shape[:-count]), lengths, outputs)
         if maximum:
-            counts = formulas.adaptive_maximum(x.numel(), y.numel(), visited, indices=bool(returned))
+            counts = formulas.adaptive_maximum(x.numel(), y.numel(), visited, indices=bool(module.return_indices))
         else:
             counts = formulas.adaptive_average(x.numel(), y.numel(), visited)
-        return answer(counts, exact_windows(lengths, outputs))
+        return answer(counts, adaptive_windows(lengths, outputs))
 
     return adapter
 
@@ -97,10 +89,9 @@ def _fractional(count: int) -> Adapter:
         x = floating(only(call))
         kernel = axes(module.kernel_size, count)
         samples = module._buffers.get("_random_samples")
-        y = call.output[0] if module.return_indices else call.output
         counts = formulas.maximum(
             x.numel(),
-            floating(y).numel(),
+            _values(call, module).numel(),
             math.prod(kernel),
             indices=bool(module.return_indices),
             samples=0 if samples is None else floating(samples).numel(),
@@ -116,6 +107,16 @@ def unpool(call: ModuleCall, module: Any) -> dict[str, Any]:
     x = floating(arguments["input"])
     indices(arguments["indices"])
     return answer(formulas.unpool(x.numel(), floating(call.output).numel()), NOWHERE)
+
+
+def _values(call: ModuleCall, module: Any) -> torch.Tensor:
+    """Return the maxima, which come with their positions where the module is asked for them."""
+    return floating(call.output[0] if module.return_indices else call.output)
+
+
+def _stride(module: Any, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the distance between windows; without a stride they lie side by side."""
+    return kernel if module.stride is None else axes(module.stride, len(kernel))
 
 
 _NORM = refusal("norm_type", "there is no rule for this norm; supply the count with custom_modules")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from torchscan import NOT_APPLICABLE, Unavailable
 from torchscan_native.layers.formulas.rules import Counts
@@ -13,15 +13,19 @@ __all__ = [
     "NOWHERE",
     "POINTWISE",
     "RESAMPLED",
+    "SCATTERED",
+    "Spatial",
+    "adaptive_windows",
     "answer",
     "axes",
-    "exact_windows",
     "pad",
     "same",
+    "same_padding",
     "window",
 ]
 
-Spatial = tuple[Any, Any, Any]
+#: Receptive field, stride and padding: each a number, or the state that says why there is none.
+Spatial: TypeAlias = tuple[Any, Any, Any]
 
 
 def _expected(reason: str, message: str) -> Unavailable:
@@ -32,7 +36,6 @@ _ANISOTROPIC: Final = _expected("anisotropic", "the axes differ, so one number f
 _ASYMMETRIC: Final = _expected("asymmetric_padding", "the two sides of an axis differ")
 _CROPPING: Final = _expected("cropping", "a negative padding crops; the scalar has no sign")
 _FRACTIONAL: Final = _expected("fractional_stride", "the output grid is finer than the input grid")
-_IRREGULAR: Final = _expected("irregular_windows", "the windows differ in size or distance")
 _GLOBAL: Final = _expected("global_statistics", "every output position depends on every input position")
 
 #: Each position depends on that position alone.
@@ -43,8 +46,8 @@ NOWHERE: Final[Spatial] = (NOT_APPLICABLE, NOT_APPLICABLE, NOT_APPLICABLE)
 GLOBAL: Final[Spatial] = (_GLOBAL, _GLOBAL, _GLOBAL)
 #: The output grid is finer than the input grid.
 RESAMPLED: Final[Spatial] = (_FRACTIONAL, _FRACTIONAL, _FRACTIONAL)
-#: Windows of one size at irregular places.
-SCATTERED: Final = _IRREGULAR
+#: One of the scalars, where windows differ in size or distance.
+SCATTERED: Final = _expected("irregular_windows", "the windows differ in size or distance")
 
 
 def answer(counts: Counts, spatial: Spatial) -> dict[str, Any]:
@@ -81,12 +84,12 @@ def window(kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     return same(spans), same(stride), same(padding)
 
 
-def exact_windows(lengths: Sequence[int], outputs: Sequence[int]) -> Spatial:
+def adaptive_windows(lengths: Sequence[int], outputs: Sequence[int]) -> Spatial:
     """Return the scalars of adaptive windows, which are regular only where the output divides the input."""
     ratios = []
     for length, output in zip(lengths, outputs, strict=True):
         if not output or length % output:
-            return (_IRREGULAR, _IRREGULAR, 0)
+            return SCATTERED, SCATTERED, 0
         ratios.append(length // output)
     ratio = same(ratios)
     return ratio, ratio, 0
