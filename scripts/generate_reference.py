@@ -124,7 +124,7 @@ The `reason` of `unavailable_module_metric` for the other layers of `torch.nn`
 
 {layers}
 
-Two reasons come from the engine, for handlers of anybody: `raised` and `invalid` where a handler failed as a whole,
+Four reasons come from the engine, for handlers of anybody: `raised` and `invalid` where a handler failed as a whole,
 `field` where one field broke the contract, and `missing` where it left out a metric that it owns.
 
 ## Spatial reasons

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 import click
 
@@ -40,7 +39,7 @@ class _LazyGroup(click.Group):
 
 @click.command(cls=_LazyGroup)
 @click.version_option(__version__, prog_name="torchscan")
-def main(**_: Any) -> None:
+def main() -> None:
     """How much does one call of a PyTorch model cost, and how sure are we?
 
     Every metric is complete, partial (a lower bound) or unavailable, with the reason.

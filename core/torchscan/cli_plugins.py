@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from torchscan.cli_options import NO_PLUGIN
 from torchscan.plugins.manager import PluginHost
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def check_disabled(disabled: Iterable[str], infos: Iterable[PluginInfo]) -> None
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, with every target by name.")
-@click.option("--no-plugin", "disabled", multiple=True, metavar="NAME", help="Leave an installed plugin out.")
+@NO_PLUGIN
 @click.option("--strict", is_flag=True, help="Exit with 1 when a plugin failed or two conflict.")
 @click.pass_context
 def plugins(context: click.Context, as_json: bool, disabled: tuple[str, ...], strict: bool) -> None:

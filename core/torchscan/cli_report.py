@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import click
 
-from torchscan.contract.errors import TorchScanError
+from torchscan.cli_options import names, stacked
+from torchscan.contract.errors import ReportError, TorchScanError
+from torchscan.report.plot import METRICS
 
 if TYPE_CHECKING:
     from torchscan.report.schema import Report
@@ -19,8 +21,6 @@ __all__ = ["check", "compare", "render"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_METRICS = ("module_flops", "macs", "dmas", "parameters", "parameter_bytes")
 
 
 def refuse(message: str) -> NoReturn:
@@ -49,7 +49,6 @@ def one_sentence(command: Callable[P, T]) -> Callable[P, T]:
 
 def read(file: str) -> Report:
     """Return the report stored in `file`; `-` is standard input."""
-    from torchscan.contract.errors import ReportError
     from torchscan.report.wire import load_report, parse_report
 
     if file != "-":
@@ -67,15 +66,7 @@ def show(text: str) -> None:
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    return None if value is None else _names(value)
-
-
-def _names(value: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in value.split(",") if name.strip())
-
-
-_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+_DRAWING = stacked(
     click.option("-o", "--output", metavar="FILE", help="Write to FILE; its suffix selects the format."),
     click.option(
         "--format",
@@ -83,22 +74,30 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         metavar="NAME",
         help="text, html, svg, markdown, csv, json, speedscope, or one that a plugin offers.",
     ),
-    click.option("--metric", type=click.Choice(_METRICS), default="macs", show_default=True, help="Shown first."),
+    click.option(
+        "--metric",
+        type=click.Choice([metric.key for metric in METRICS]),
+        default="macs",
+        show_default=True,
+        help="Shown first.",
+    ),
     click.option("--title", help="The heading."),
     click.option("--depth", type=click.IntRange(min=0), help="Show calls down to this depth; the root is 0."),
-    click.option("--columns", callback=_columns, metavar="A,B", help="The columns of a text or markdown table."),
+    click.option("--columns", metavar="A,B", help="The columns of a text or markdown table."),
     click.option("--exact", is_flag=True, help="Numbers in full instead of SI units."),
     click.option("--width", type=click.IntRange(min=20), help="Columns of a text table."),
 )
 
 
-def _drawing(command: Callable[P, T]) -> Callable[P, T]:
-    for option in reversed(_OPTIONS):
-        option(command)  # notes the option on the function itself
-    return command
-
-
-def deliver(report: Report, before: Report | None, *, output: str | None, format_: str | None, **options: Any) -> None:
+def deliver(
+    report: Report,
+    before: Report | None,
+    *,
+    output: str | None,
+    format_: str | None,
+    columns: str | None,
+    **options: Any,
+) -> None:
     """Render `report` into a file, or to standard output (as text unless a format is named)."""
     from torchscan.report import text
     from torchscan.report.files import write_text
@@ -109,7 +108,7 @@ def deliver(report: Report, before: Report | None, *, output: str | None, format
         chosen = find_format(format_)
     else:
         chosen = find_format("text") if output is None else format_for(output)
-    asked = {"before": before, **options}
+    asked = {"before": before, "columns": None if columns is None else names(columns), **options}
     if output is not None:
         write_text(output, draw(chosen, report, RenderOptions(**asked)))
     elif chosen.format.name == "text":
@@ -121,7 +120,7 @@ def deliver(report: Report, before: Report | None, *, output: str | None, format
 @click.command()
 @click.argument("report", metavar="REPORT.json")
 @click.option("--before", metavar="FILE", help="An earlier report, for a before/after view.")
-@_drawing
+@_DRAWING
 @one_sentence
 def render(report: str, before: str | None, **options: Any) -> None:
     """Render a stored report: `torchscan render report.json -o report.html`.
@@ -135,7 +134,7 @@ def render(report: str, before: str | None, **options: Any) -> None:
 @click.command()
 @click.argument("before", metavar="BEFORE.json")
 @click.argument("after", metavar="AFTER.json")
-@_drawing
+@_DRAWING
 @one_sentence
 def compare(before: str, after: str, **options: Any) -> None:
     """Compare two stored reports: totals, and added, removed and changed calls.
@@ -189,7 +188,7 @@ def check(
     verdict = check_report(
         read(report),
         max=limits,
-        require_complete=[name for names in required for name in _names(names)],
+        require_complete=[name for several in required for name in names(several)],
         baseline=None if baseline is None else read(baseline),
         tolerance=0 if tolerance is None else tolerance,
     )

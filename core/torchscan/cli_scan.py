@@ -4,65 +4,35 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
+from torchscan.cli_options import DTYPE, FUNCTIONAL, INPUT, NO_PLUGIN, execution_option, names, save, stacked
 from torchscan.contract.errors import IncompleteAnalysisError, TorchScanError
 from torchscan.target import TargetError, build, load
 
 __all__ = ["causal", "scan"]
 
-
-class Sizes(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """`2,64,512`."""
-
-    name = "sizes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Return the sizes as a tuple."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            sizes = tuple(int(part) for part in str(value).split(",") if part.strip())
-        except ValueError:
-            self.fail(f"{value!r} is no list of sizes such as 2,64,512", param, ctx)
-        if not sizes or min(sizes) < 0:
-            self.fail(f"{value!r} is no list of sizes such as 2,64,512", param, ctx)
-        return sizes
+_TARGET = stacked(
+    click.argument("target"),
+    INPUT,
+    DTYPE,
+    click.option("--traceback", is_flag=True, help="Show the whole traceback when the model raises."),
+)
 
 
-def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add TARGET and how its inputs are made."""
-    for decorate in (
-        click.option("--traceback", is_flag=True, help="Show the whole traceback when the model raises."),
-        click.option("--dtype", default=None, metavar="NAME", help="Type of generated inputs, such as float32, int64."),
-        click.option(
-            "--input",
-            "inputs",
-            multiple=True,
-            type=Sizes(),
-            metavar="SIZES",
-            help="Generate a positional input of these sizes, batch included: 2,64,512. May be repeated.",
-        ),
-        click.argument("target"),
-    ):
-        command = decorate(command)
-    return command
-
-
-def prepared(
-    target: str, inputs: tuple[tuple[int, ...], ...], dtype: str | None
+def _prepared(
+    target: str, shapes: tuple[tuple[int, ...], ...], dtype: str | None
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return (module, args, kwargs) of a target, with generated inputs where sizes were given."""
     try:
         module, args, kwargs = build(load(target), target)
     except TargetError as error:
         raise click.UsageError(str(error)) from error
-    if inputs:
+    if shapes:
         if args or kwargs:
             raise click.UsageError(f"{target} already returns its arguments; leave --input out")
         import torch
@@ -74,14 +44,14 @@ def prepared(
                 raise click.UsageError(f"--dtype {dtype!r} is no torch dtype; write float32, bfloat16, int64 ...")
         from torchscan.engine.inputs import generate_inputs
 
-        args = generate_inputs(module, inputs, kind)
+        args = generate_inputs(module, shapes, kind)
     elif dtype is not None:
         raise click.UsageError("--dtype applies to generated inputs; give --input too")
     return module, args, kwargs
 
 
 @contextmanager
-def sentences(traceback: bool) -> Iterator[None]:
+def _sentences(traceback: bool) -> Iterator[None]:
     """Turn what a model or an option raises into one sentence and exit code 2."""
     try:
         yield
@@ -118,8 +88,8 @@ class _Progress:
 
 
 @click.command()
-@target_options
-@click.option("--no-plugin", "disabled", multiple=True, metavar="NAME", help="Leave an installed plugin out.")
+@_TARGET
+@NO_PLUGIN
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Store the report; - is standard output.")
 @click.option(
     "--mode",
@@ -130,25 +100,13 @@ class _Progress:
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 when a requested metric is incomplete.")
 @click.option("--depth", type=click.IntRange(0), default=None, help="Show the tree down to this depth.")
-@click.option(
-    "--functional",
-    type=click.Choice(["audit", "estimate", "skip"]),
-    default="audit",
-    show_default=True,
-    help="What happens to arithmetic in a composite's own body.",
-)
+@FUNCTIONAL
 @click.option("--metrics", default=None, metavar="NAMES", help="Compute these metrics alone: macs,dmas.")
-@click.option(
-    "--execution",
-    type=click.Choice(["real", "fake"]),
-    default="real",
-    show_default=True,
-    help="fake runs the model's code without computing anything.",
-)
+@execution_option("real")
 @click.option("--exact", is_flag=True, help="Show whole numbers instead of SI units.")
 def scan(
     target: str,
-    inputs: tuple[tuple[int, ...], ...],
+    shapes: tuple[tuple[int, ...], ...],
     dtype: str | None,
     disabled: tuple[str, ...],
     traceback: bool,
@@ -168,20 +126,19 @@ def scan(
     """
     from torchscan.cli_plugins import check_disabled
     from torchscan.engine.scanner import Scanner, checked_plan
-    from torchscan.report.files import write_text
     from torchscan.report.text import print_summary
 
-    names = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
+    asked = None if metrics is None else names(metrics)
     try:
-        checked_plan(mode, functional, execution, names)
+        checked_plan(mode, functional, execution, asked)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     scanner = Scanner(disabled=disabled)
     check_disabled(disabled, scanner.host.plugins)
-    module, args, kwargs = prepared(target, inputs, dtype)
+    module, args, kwargs = _prepared(target, shapes, dtype)
     progress = _Progress() if sys.stderr.isatty() else None
     status = 0
-    with sentences(traceback):
+    with _sentences(traceback):
         try:
             report = scanner.scan(
                 module,
@@ -190,7 +147,7 @@ def scan(
                 mode=mode,
                 strict=strict,
                 functional=functional,
-                metrics=names,
+                metrics=asked,
                 execution=execution,
                 progress=progress,
             )
@@ -204,16 +161,13 @@ def scan(
         click.echo(report.to_json(indent=2))
     else:
         if json_file is not None:
-            try:
-                write_text(Path(json_file), report.to_json(indent=2) + "\n")
-            except OSError as error:
-                raise click.UsageError(f"cannot write {json_file}: {error.strerror or error}") from error
+            save(json_file, report.to_json(indent=2) + "\n")
         print_summary(report, depth=depth, exact=exact)
     sys.exit(status)
 
 
 @click.command()
-@target_options
+@_TARGET
 @click.option("--argument", default=None, metavar="NAME", help="Which input holds the tokens: a name or a position.")
 @click.option("--axis", type=int, default=1, show_default=True, help="The token axis of that input.")
 @click.option("--output", default=None, metavar="NAME", help="Which output to look at, where there are several.")
@@ -225,7 +179,7 @@ def scan(
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def causal(
     target: str,
-    inputs: tuple[tuple[int, ...], ...],
+    shapes: tuple[tuple[int, ...], ...],
     dtype: str | None,
     traceback: bool,
     as_json: bool,
@@ -237,8 +191,8 @@ def causal(
     """
     from torchscan.engine.causality import causality_command
 
-    module, args, kwargs = prepared(target, inputs, dtype)
-    with sentences(traceback):
+    module, args, kwargs = _prepared(target, shapes, dtype)
+    with _sentences(traceback):
         code, text = causality_command(module, args, kwargs, as_json=as_json, **options)
     click.echo(text)
     sys.exit(code)

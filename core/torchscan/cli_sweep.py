@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchscan.cli_scan import Sizes
+from torchscan.cli_options import DTYPE, FUNCTIONAL, INPUT, NO_PLUGIN, execution_option, names, save
 
 if TYPE_CHECKING:
     from torchscan.engine.sweeps import Sweep
@@ -65,30 +65,11 @@ def _value(text: str) -> Any:
 @click.option("-o", "--output", metavar="FILE", help="A JSON-lines file that gets each row; resumes when it exists.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Scan in this many processes.")
 @click.option("--inputs", metavar="TARGET", help="A callable that makes the arguments from the configuration.")
-@click.option(
-    "--input",
-    "shapes",
-    multiple=True,
-    type=Sizes(),
-    metavar="SIZES",
-    help="Generate a positional input of these sizes, batch included: 2,64,512. May be repeated.",
-)
-@click.option("--dtype", default=None, metavar="NAME", help="Type of generated inputs, such as float32, int64.")
+@INPUT
+@DTYPE
 @click.option("--metrics", default=None, metavar="NAMES", help="Compute these totals alone: macs,dmas.")
-@click.option(
-    "--execution",
-    type=click.Choice(["fake", "real"]),
-    default="fake",
-    show_default=True,
-    help="fake runs the model's code without computing anything.",
-)
-@click.option(
-    "--functional",
-    type=click.Choice(["audit", "estimate", "skip"]),
-    default="audit",
-    show_default=True,
-    help="What happens to arithmetic in a composite's own body.",
-)
+@execution_option("fake")
+@FUNCTIONAL
 @click.option(
     "--parameters",
     type=click.Choice(["auto", "meta", "real"]),
@@ -96,7 +77,7 @@ def _value(text: str) -> Any:
     show_default=True,
     help="meta gives the parameters of a fake run no memory.",
 )
-@click.option("--no-plugin", "disabled", multiple=True, metavar="NAME", help="Leave an installed plugin out.")
+@NO_PLUGIN
 @click.option("--retry-errors", is_flag=True, help="Scan configurations again whose stored row is an error.")
 @click.option("--plot", "plot_file", metavar="FILE.html", help="Draw a total against a swept variable, in one file.")
 @click.option("--plot-x", metavar="NAME", help="The variable of the plot; by default the first with several values.")
@@ -130,6 +111,7 @@ def sweep(
     """
     from torchscan.engine.sweeps import sweep as run
     from torchscan.report.sweep_plot import check_axes
+    from torchscan.report.sweep_table import table
     from torchscan.report.text import write
 
     values: dict[str, list[Any]] = {}
@@ -154,7 +136,7 @@ def sweep(
             execution=execution,  # type: ignore[arg-type]
             parameters=parameters,  # type: ignore[arg-type]
             functional=functional,
-            metrics=None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()],
+            metrics=None if metrics is None else names(metrics),
             disabled=disabled,
             retry_errors=retry_errors,
         )
@@ -217,58 +199,13 @@ def _follow(found: Sweep, rows: list[SweepRow]) -> None:
             click.echo("\r" + " " * 70 + "\r", err=True, nl=False)
 
 
-_SHOWN = ("parameters", "macs", "module_flops", "dmas", "operator_flops")
-
-
-def table(rows: Sequence[SweepRow], width: int | None, color: bool, *, exact: bool) -> str:
-    """Return the rows as a table, in the order of their configurations."""
-    from torchscan.report import units
-    from torchscan.report.grid import Column, grid
-    from torchscan.report.plain import safe
-
-    names = list(rows[0].config)
-    ordered = sorted(rows, key=lambda row: [_order(row.config[name]) for name in names])
-    columns = [
-        Column(name, [safe(str(row.config[name]), "ascii") for row in ordered], right=_numeric(rows, name), minimum=4)
-        for name in names
-    ]
-    for key in _SHOWN:
-        results = [None if row.totals is None else getattr(row.totals, key) for row in ordered]
-        if any(result is not None and result.method != "not_requested" for result in results):
-            columns.append(
-                Column(units.TITLES[key], [units.result(r, full=exact) for r in results], right=True, rank=len(columns))
-            )
-    if any(row.error is not None for row in ordered):
-        errors = ["" if row.error is None else f"{row.error.type}: {row.error.message}" for row in ordered]
-        columns.append(Column("error", [safe(" ".join(text.split()), "ascii", 200) for text in errors], minimum=12))
-    lines, _, dropped = grid(columns, width, color=color, ellipsis="~")
-    if dropped:
-        lines.append(f"No room for: {', '.join(dropped)}.")
-    failed = sum(row.error is not None for row in rows)
-    count = f"{len(rows)} configuration{'s' * (len(rows) != 1)}"
-    lines += ["", count + (f", {failed} failed." if failed else ".")]
-    return "\n".join(lines) + "\n"
-
-
-def _numeric(rows: Sequence[SweepRow], name: str) -> bool:
-    return all(isinstance(row.config[name], int | float) for row in rows)
-
-
-def _order(value: Any) -> tuple[int, float, str]:
-    if isinstance(value, int | float):
-        return 0, float(value), ""
-    return 1, 0.0, str(value)
-
-
 def _draw(rows: Sequence[SweepRow], file: str, x: str | None, y: str, title: str) -> None:
-    from torchscan.report.files import write_text
     from torchscan.report.sweep_plot import plot
 
     try:
-        write_text(file, plot(rows, x=x, y=y, title=title))
+        page = plot(rows, x=x, y=y, title=title)
     except ModuleNotFoundError as error:
         raise click.UsageError(f"--plot needs {error.name}; pip install 'torchscan[html]'") from error
-    except OSError as error:
-        raise click.UsageError(f"cannot write {file}: {error.strerror or error}") from error
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    save(file, page)

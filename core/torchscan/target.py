@@ -70,13 +70,14 @@ def _file(path: str) -> Any:
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    previous = sys.modules.get(file.stem)
-    if previous is None:
+    free = file.stem not in sys.modules
+    if free:
         sys.modules[file.stem] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        sys.modules.pop(file.stem, None) if previous is None else None
+        if free:
+            sys.modules.pop(file.stem, None)
         raise TargetError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module
 

@@ -16,6 +16,7 @@ import sweep_models
 from torchscan.cli import main
 from torchscan.engine.sweeps import read_rows, sweep
 from torchscan.report.sweep_plot import plot
+from torchscan.report.sweep_table import table
 
 TARGET = "sweep_models:linear"
 
@@ -39,6 +40,16 @@ def test_the_table_lists_every_configuration_in_order(tmp_path):
     assert lines[-1] == "4 configurations."
     assert result.stderr == ""  # no progress where standard error is no terminal
     assert len(read_rows(tmp_path / "out.jsonl")) == 4
+
+
+def test_a_swept_variable_may_have_the_name_of_a_total():
+    rows = list(sweep(lambda MACs: sweep_models.linear(MACs), {"MACs": [100_000, 2]}))
+    # width * width, once
+    assert [line.split()[:3] for line in table(rows, None, False, exact=False).splitlines()[:3]] == [
+        ["MACs", "parameters", "MACs"],
+        ["2", "4", "4"],
+        ["100000", "10.0", "G"],
+    ]
 
 
 def test_a_failed_configuration_shows_its_error_and_the_exit_code_says_so():

@@ -10,12 +10,12 @@ from torchscan.contract.tokens import describe as describe_tokens
 from torchscan.report import units
 from torchscan.report.formats import FormatError, RenderOptions
 from torchscan.report.grid import Column
-from torchscan.report.labels import describe_input, describe_value
+from torchscan.report.labels import describe_input, describe_value, place
 from torchscan.report.plain import Glyphs, safe
 from torchscan.report.plot import CallTree, Covered, Sizes, Standing
 
 if TYPE_CHECKING:
-    from torchscan.report.schema import LayerRecord, MetricOwner, Report
+    from torchscan.report.schema import LayerRecord, Report
 
 __all__ = ["COLUMNS", "CallTable", "state_style"]
 
@@ -147,8 +147,8 @@ class CallTable:
         if name == "share":
             return Column(title, self._shares(rows), right=True)
         if name in _SPATIAL:
-            layers = [self.tree.rows[row].metrics.get(name) for row in rows]
-            return Column(title, [units.result(result, full=self.options.exact) for result in layers], right=True)
+            results = [self.tree.rows[row].metrics.get(name) for row in rows]
+            return Column(title, [units.result(result, full=self.options.exact) for result in results], right=True)
         describe: dict[str, Callable[[LayerRecord], str]] = {
             "type": lambda row: row.type,
             "input": lambda row: self._shape(describe_input(row.input)),
@@ -208,14 +208,10 @@ def _owners(row: LayerRecord) -> str:
     owners = row.metric_owners or {}
     if not owners:
         return ""
-    named = {metric: _call_name(owner) for metric, owner in owners.items()}
+    named = {metric: place(owner.path, owner.call_index) for metric, owner in owners.items()}
     if len(set(named.values())) == 1:
         return next(iter(named.values()))
     return ", ".join(f"{metric}: {name}" for metric, name in named.items())
-
-
-def _call_name(owner: MetricOwner) -> str:
-    return f"{owner.path or '(root)'}{f'#{owner.call_index}' if owner.call_index else ''}"
 
 
 def state_style(state: MetricState) -> str:

@@ -45,7 +45,7 @@ def compare_reports(before: Report | Mapping[str, Any], after: Report | Mapping[
 
     Returns:
         Plain JSON-ready data: `schema_version`; `totals` by name; `layers` with `added` and `removed` (each `path`,
-        `call_index`, `metrics`, and `token_dependencies` where the call has them) and `changed` (each `path`,
+        `call_index`, `type`, `metrics`, and `token_dependencies` where the call has them) and `changed` (each `path`,
         `call_index`, `metrics` with the entries that differ, and `type`, `parameters` and `token_dependencies` as
         `before` and `after` where they differ).
 

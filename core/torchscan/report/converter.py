@@ -2,23 +2,20 @@
 
 Reading is strict about what it knows (an integer is no `bool`, no float and no string; a state is possible; a count is
 not negative) and tolerant of what it does not: unknown fields are ignored, so that reports of later releases load.
-No other module imports cattrs.
+No other module converts; `torchscan.report.explain` says what is wrong with data that cannot be read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final, Literal, get_args, get_origin
 
 import attrs
-from cattrs import BaseValidationError, Converter
-from cattrs.errors import (
-    AttributeValidationNote,
-    IterableValidationError,
-    IterableValidationNote,
-)
+from cattrs import Converter
+from cattrs.errors import IterableValidationError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from torchscan.contract.tokens import TokenDependencies
@@ -36,7 +33,7 @@ from torchscan.report.schema import (
     Value,
 )
 
-__all__ = ["KINDS", "converter", "explain", "make_converter", "named"]
+__all__ = ["KINDS", "FieldError", "converter", "make_converter", "named"]
 
 #: The class of each kind of value.
 KINDS: Final[dict[str, type]] = {
@@ -69,7 +66,7 @@ _KEY: Final = attrs.fields_dict(attrs.resolve_types(MappingItem))["key"].type
 Hook = Callable[[Any, Any], Any]
 
 
-class _FieldError(ValueError):
+class FieldError(ValueError):
     """What is wrong with one field of the value at hand."""
 
     def __init__(self, field: str, message: str) -> None:
@@ -153,16 +150,26 @@ class _MetricReader:
             pass
         for name in ("status", "unit", "scope", "method"):
             if type(value[name]) is not str:
-                raise _FieldError(name, f"expected a string, got {named(value[name])}")
+                raise FieldError(name, f"expected a string, got {named(value[name])}")
         for name in ("value", "known_value"):
             if value[name] is not None and type(value[name]) not in (int, float):
-                raise _FieldError(name, f"expected a number, got {named(value[name])}")
+                raise FieldError(name, f"expected a number, got {named(value[name])}")
             if value[name] is not None and not 0 <= value[name] < math.inf:
-                raise _FieldError(name, f"expected a finite, non-negative number, got {value[name]}")
+                raise FieldError(name, f"expected a finite, non-negative number, got {value[name]}")
         result = MetricResult(value["status"], number, known, value["unit"], value["scope"], value["method"])
         if len(self._seen) < 100_000:
             self._seen[key] = result
         return result
+
+
+@contextmanager
+def _noting(place: int | str, item: Any, cls: Any) -> Iterator[None]:
+    """Note on an error in which element of a `cls` it was raised, as cattrs does."""
+    try:
+        yield
+    except Exception as error:
+        error.__notes__ = [IterableValidationNote("", place, item)]
+        raise IterableValidationError("", [error], cls) from error
 
 
 def _tuple_hook(converter: Converter) -> Callable[[Any], Hook]:
@@ -179,11 +186,8 @@ def _tuple_hook(converter: Converter) -> Callable[[Any], Hook]:
                 return tuple([read(element, item) for element in value])
             result = []
             for index, element in enumerate(value):
-                try:
+                with _noting(index, item, cls):
                     result.append(read(element, item))
-                except Exception as error:
-                    error.__notes__ = [IterableValidationNote("", index, item)]
-                    raise IterableValidationError("", [error], cls) from error
             return tuple(result)
 
         return structure
@@ -205,11 +209,8 @@ def _mapping_hook(converter: Converter) -> Callable[[Any], Hook]:
                 return {_read_str(key, str): read(element, item) for key, element in value.items()}
             result = {}
             for key, element in value.items():
-                try:
+                with _noting(key, item, cls):
                     result[_read_str(key, str)] = read(element, item)
-                except Exception as error:
-                    error.__notes__ = [IterableValidationNote("", key, item)]
-                    raise IterableValidationError("", [error], cls) from error
             return result
 
         return structure
@@ -241,7 +242,7 @@ def _value_hook(converter: Converter) -> Hook:
         read = hooks.get(kind) if type(kind) is str else None
         if read is None:
             if type(kind) is not str or kind not in KINDS:
-                raise _FieldError("kind", f"expected one of {', '.join(KINDS)}, got {kind!r:.60}")
+                raise FieldError("kind", f"expected one of {', '.join(KINDS)}, got {kind!r:.60}")
             read = hooks[kind] = converter.get_structure_hook(KINDS[kind])
         return read(value, KINDS[kind])
 
@@ -380,39 +381,3 @@ def make_converter(*, detailed: bool = False) -> Converter:
 def converter() -> Converter:
     """Return the one converter, made on first use."""
     return make_converter()
-
-
-# -- what is wrong, and where -----------------------------------------------------------------------------------------
-
-
-def explain(data: object, cls: type) -> str:
-    """Return the path of the first wrong field of `data`, which cannot be read as `cls`, and what is wrong there."""
-    try:
-        make_converter(detailed=True).structure(data, cls)
-    except Exception as error:
-        return _first_cause(error, "")
-    return "the report cannot be read"
-
-
-def _first_cause(error: BaseException, path: str) -> str:
-    if isinstance(error, BaseValidationError):
-        inner = error.exceptions[0]
-        for note in reversed(getattr(inner, "__notes__", ())):
-            if isinstance(note, AttributeValidationNote):
-                return _first_cause(inner, f"{path}.{note.name}" if path else note.name)
-            if isinstance(note, IterableValidationNote):
-                return _first_cause(inner, path + _step(note.index))
-        return _first_cause(inner, path)
-    if isinstance(error, _FieldError):
-        return f"{path}.{error.field}: {error}"
-    if isinstance(error, KeyError):
-        # A class reads its missing field under that field's own note; a hook reads it under its own path.
-        name = error.args[0]
-        return f"{path if path.endswith(name) else f'{path}.{name}'}: the field is missing"
-    return f"{path}: {error}" if path else str(error)
-
-
-def _step(key: int | str) -> str:
-    if isinstance(key, int):
-        return f"[{key}]"
-    return f".{key}" if key.isidentifier() and len(key) < 80 else f"[{key!r:.80}]"

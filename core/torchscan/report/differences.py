@@ -1,4 +1,4 @@
-"""A comparison in words: what the text and markdown formats say about each difference."""
+"""A comparison in words: what text, markdown and HTML say about each difference."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import attrs
 from torchscan.contract.tokens import TokenDependencies, describe
 from torchscan.report import units
 from torchscan.report.converter import converter
+from torchscan.report.labels import place
 from torchscan.report.schema import MetricResult
 
 __all__ = ["Difference", "call_differences", "call_name", "total_differences"]
@@ -64,9 +65,8 @@ def call_differences(call: Mapping[str, Any], *, full: bool = False) -> Iterator
 
 
 def call_name(call: Mapping[str, Any]) -> str:
-    """Return a call's path, and its number where it is not the first of that path."""
-    number = f"#{call['call_index']}" if call["call_index"] else ""
-    return (call["path"] or "(root)") + number
+    """Return how a call of a comparison is named."""
+    return place(call["path"], call["call_index"])
 
 
 def _metric(title: str, entry: Mapping[str, Any], *, full: bool) -> Difference:

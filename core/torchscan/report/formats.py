@@ -34,7 +34,7 @@ class RenderOptions:
 
     Args:
         before: the report to compare with, for a before/after page.
-        metric: the metric shown first: `module_flops`, `macs`, `dmas`, `parameters` or `parameter_bytes`.
+        metric: the metric shown first: `macs`, `module_flops`, `dmas`, `parameters` or `parameter_bytes`.
         title: the heading; by default the model's type.
         depth: show calls down to this depth (the root is 0); `None` shows all.
         exact: exact numbers instead of SI units.
@@ -66,11 +66,8 @@ def _suffixes(value: tuple[str, ...] | list[str]) -> tuple[str, ...]:
 
 
 def _renderer(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if callable(value):
-        return
-    if isinstance(value, str) and all(value.partition(":")):
-        return
-    raise TypeError(f"render must be a callable or 'module:function', got {value!r}")
+    if not callable(value) and not (isinstance(value, str) and all(value.partition(":"))):
+        raise TypeError(f"render must be a callable or 'module:function', got {value!r}")
 
 
 @attrs.frozen

@@ -242,19 +242,20 @@ def _within(name: str, found: MetricResult, limit: Number) -> Check:
         return check("fail", "over_budget", f"{title}: {text} is over the budget of {most}{over}")
     if found.status == "complete":
         return check("pass", "within", f"{title}: {text} is within the budget of {most}")
-    what = "a lower bound" if found.status == "partial" else _unavailable(found)
-    return check("fail", "unproven", f"{title}: {text} is {what}, which does not prove the budget of {most}")
+    return check("fail", "unproven", f"{title}: {text} is {_state(found)}, which does not prove the budget of {most}")
 
 
 def _complete(name: str, found: MetricResult) -> Check:
     title, text = units.TITLES[name], units.result(found, full=True)
     if found.status == "complete":
         return Check(name, "complete", "pass", "complete", f"{title}: {text} is complete", found)
-    what = "a lower bound" if found.status == "partial" else _unavailable(found)
-    return Check(name, "complete", "fail", "incomplete", f"{title}: {text} is {what}, not complete", found)
+    return Check(name, "complete", "fail", "incomplete", f"{title}: {text} is {_state(found)}, not complete", found)
 
 
-def _unavailable(found: MetricResult) -> str:
+def _state(found: MetricResult) -> str:
+    """Return in words what is incomplete about a result."""
+    if found.status == "partial":
+        return "a lower bound"
     return "not requested" if found.method == "not_requested" else "unavailable"
 
 
@@ -277,8 +278,8 @@ def _grown(name: str, before: MetricResult, found: MetricResult, allowance: Frac
         growth = _percent(found.known_value, before.value)
         return check("fail", "regression", f"{now} is{growth} more than the baseline's {was}", limit)
     if found.status != "complete":
-        what = "a lower bound" if found.status == "partial" else _unavailable(found)
-        return check("fail", "unproven", f"{now} is {what}, which proves nothing against the baseline's {was}", limit)
+        why = f"{now} is {_state(found)}, which proves nothing against the baseline's {was}"
+        return check("fail", "unproven", why, limit)
     return check("pass", "within", f"{now} is within what the baseline's {was} allows", limit)
 
 

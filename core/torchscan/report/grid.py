@@ -6,7 +6,7 @@ seconds for the reports this is made for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final
 
@@ -67,39 +67,43 @@ def grid(
 
     """
     kept = list(columns)
-    widths = {column.title: column.width for column in kept}
+    widths = [column.width for column in kept]
     dropped: list[str] = []
     if width is not None:
-        while (spare := width - _total(kept, widths)) < 0:
-            shrinkable = sum(
-                max(widths[column.title] - column.minimum, 0) for column in kept if column.minimum is not None
-            )
-            worst = max(kept, key=lambda column: column.rank)
-            if shrinkable + spare >= 0 or worst.rank == 0:
-                _shrink(kept, widths, -spare)
+        while (missing := _total(widths) - width) > 0:
+            spare = sum(map(_spare, kept, widths))
+            worst = max(range(len(kept)), key=lambda index: kept[index].rank)
+            if spare >= missing or kept[worst].rank == 0:
+                _shrink(kept, widths, missing)
                 break
-            kept.remove(worst)
-            dropped.append(worst.title)
-    parts = [_aligned(column, widths[column.title], color=color, ellipsis=ellipsis) for column in kept]
-    return [GAP.join(line).rstrip() for line in zip(*parts, strict=True)], _total(kept, widths), dropped
+            dropped.append(kept.pop(worst).title)
+            del widths[worst]
+    parts = [
+        _aligned(column, taken, color=color, ellipsis=ellipsis) for column, taken in zip(kept, widths, strict=True)
+    ]
+    return [GAP.join(line).rstrip() for line in zip(*parts, strict=True)], _total(widths), dropped
 
 
-def _total(columns: Sequence[Column], widths: dict[str, int]) -> int:
-    return sum(widths[column.title] for column in columns) + len(GAP) * (len(columns) - 1)
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _shrink(columns: Sequence[Column], widths: dict[str, int], need: int) -> None:
+def _spare(column: Column, width: int) -> int:
+    """Return how much a column of that width can give."""
+    return 0 if column.minimum is None else max(width - column.minimum, 0)
+
+
+def _shrink(columns: Sequence[Column], widths: list[int], need: int) -> None:
     """Take `need` from the columns that can give, the widest first."""
     while need > 0:
-        able = [column for column in columns if column.minimum is not None and widths[column.title] > column.minimum]
+        able = [index for index, column in enumerate(columns) if _spare(column, widths[index]) > 0]
         if not able:
             return
-        able.sort(key=lambda column: -widths[column.title])
-        widest = widths[able[0].title]
+        widest, *others = sorted(able, key=lambda index: -widths[index])
         # Down to the next one's width or the column's own minimum, whichever comes first.
-        floor = max(able[0].minimum or 0, widths[able[1].title] if len(able) > 1 else 0)
-        step = min(need, max(widest - floor, 1))
-        widths[able[0].title] = widest - step
+        above_next = widths[widest] - max((widths[index] for index in others), default=0)
+        step = min(need, _spare(columns[widest], widths[widest]), max(above_next, 1))
+        widths[widest] -= step
         need -= step
 
 
@@ -133,7 +137,7 @@ def _style(definition: str) -> Style:
     return Style.parse(definition)
 
 
-def wrapped(text: str, width: int | None, indent: str, first: str | None = None) -> Iterable[str]:
+def wrapped(text: str, width: int | None, indent: str, first: str | None = None) -> Iterator[str]:
     """Return `text` in lines of at most `width`, each behind `indent`."""
     lead = indent if first is None else first
     if width is None:

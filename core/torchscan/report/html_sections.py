@@ -117,7 +117,10 @@ def changes(before: Report, after: Report, metric: str) -> dict[str, Any]:
         "totals": _lines(total_differences(comparison), total_differences(comparison, full=True)),
         "counts": {name: len(layers[name]) for name in ("changed", "added", "removed")},
         "changed": [
-            (call_name(call), _lines(call_differences(call), call_differences(call, full=True)))
+            (
+                call_name(call),
+                _lines(call_differences(call), call_differences(call, full=True)),
+            )
             for call in changed[:LISTED]
         ],
         "added": [(call_name(call), call["type"]) for call in layers["added"][:LISTED]],

@@ -23,7 +23,7 @@ from torchscan.report.schema import (
 if TYPE_CHECKING:
     from torchscan.report.schema import Value
 
-__all__ = ["describe_input", "describe_value", "sentence", "shortened", "visible"]
+__all__ = ["place", "describe_input", "describe_value", "sentence", "shortened", "visible"]
 
 # Control characters, lone surrogates and non-characters (XML has no way to hold them), line and paragraph separators,
 # and everything that changes the direction of text or has no width.
@@ -49,6 +49,11 @@ def shortened(text: str, length: int) -> str:
 def sentence(text: str) -> str:
     """Return `text` with a capital letter at its beginning, and `≥` as a page can write it."""
     return (text[:1].upper() + text[1:]).replace(">= ", "≥ ")
+
+
+def place(path: str, call_index: int) -> str:
+    """Return a call by its path, with its number where it is not the first of that path."""
+    return (path or "(root)") + (f"#{call_index}" if call_index else "")
 
 
 def describe_value(value: Value) -> str:

@@ -142,7 +142,7 @@ def _comparison(comparison: Mapping[str, Any], options: RenderOptions) -> Iterat
         yield from _details(f"{len(layers['changed']):,} changed", lines, room)
     for kind in ("added", "removed"):
         if calls := layers[kind]:
-            rows = [(code(call_name(call)), code(call.get("type", ""))) for call in calls]
+            rows = [(code(call_name(call)), code(call["type"])) for call in calls]
             yield from _details(f"{len(calls):,} {kind}", list(_table(("call", "type"), rows, (False, False))), room)
     if not any(layers.values()):
         yield ""

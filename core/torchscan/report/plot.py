@@ -22,7 +22,7 @@ from torchscan.contract.states import total as total_of
 if TYPE_CHECKING:
     from torchscan.report.schema import LayerRecord, MetricResult, Report
 
-__all__ = ["METRICS", "NOTHING", "UNKNOWN_SHARE", "CallTree", "Covered", "Metric", "Sizes", "Standing"]
+__all__ = ["METRICS", "NOTHING", "UNKNOWN_SHARE", "CallTree", "Covered", "Metric", "Sizes", "Standing", "known"]
 
 #: The part of its parent's width that a call of unknown work gets.
 UNKNOWN_SHARE: Final = 0.05
@@ -184,7 +184,7 @@ class CallTree:
 
     def _own(self, row: LayerRecord, metric: str) -> Standing:
         if metric == "parameters":
-            return Complete(row.parameters.trainable + row.parameters.frozen)
+            return Complete(row.parameters.total)
         if metric == "parameter_bytes":
             return Complete(row.parameters.bytes)
         found = row.metrics.get(metric)
@@ -208,28 +208,29 @@ class CallTree:
         self, whole: MetricState | Covered, children: Sequence[int], totals: Sequence[MetricState | Covered]
     ) -> Mapping[int, float]:
         covered = [child for child in children if isinstance(totals[child], Covered)]
-        known = [child for child in children if _known(totals[child]) > 0]
+        sized = [child for child in children if known(totals[child]) > 0]
         strips = [child for child in children if _is_unknown(totals[child])]
-        if known or strips:
+        if sized or strips:
             # Covered from elsewhere, beside calls that are not: the width is not theirs to divide.
             strips, covered = [*strips, *covered], []
         # A row inside an owner has no number of its own to divide, whatever a child says.
-        everything = _known(whole) or sum(_known(totals[child]) for child in known)
+        everything = known(whole) or sum(known(totals[child]) for child in sized)
         parts: dict[int, float] = {}
         if strips:
             # With nothing known beside them the unknown calls have the whole width to themselves.
             part = min(UNKNOWN_SHARE, _UNKNOWN_LIMIT / len(strips)) if everything > 0 else 1 / len(strips)
             parts.update(dict.fromkeys(strips, part))
         left = 1.0 - sum(parts.values())
-        for child in known:
-            parts[child] = left * (_known(totals[child]) / everything)
+        for child in sized:
+            parts[child] = left * (known(totals[child]) / everything)
         calls = sum(self.calls[child] for child in covered)
         for child in covered:
             parts[child] = left * self.calls[child] / calls
         return parts
 
 
-def _known(state: Standing) -> Number:
+def known(state: Standing) -> Number:
+    """Return the number of a state or its lower bound; of nothing known it is zero."""
     if isinstance(state, Complete):
         return state.value
     if isinstance(state, Partial):

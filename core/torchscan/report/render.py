@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from torchscan.report.builtin import torchscan_register_report_formats
 from torchscan.report.compare import as_report
 from torchscan.report.files import write_text
-from torchscan.report.formats import FormatError, RenderOptions, ReportFormat
+from torchscan.report.formats import FormatError, RenderOptions
+from torchscan.report.plot import METRICS
 from torchscan.report.schema import Report
 
 if TYPE_CHECKING:
     from torchscan.plugins.manager import OfferedFormat, PluginHost
 
-__all__ = ["METRICS", "find_format", "format_for", "render_report", "write_report"]
+__all__ = ["draw", "find_format", "format_for", "render_report", "write_report"]
 
-#: The metrics a report can be drawn by.
-METRICS = ("module_flops", "macs", "dmas", "parameters", "parameter_bytes")
+_BUILTIN: Final = torchscan_register_report_formats.__module__
 
 
 def render_report(
@@ -41,7 +42,7 @@ def render_report(
         format: the name of a format: `html` (the default), `svg`, `text`, `markdown`, `csv`, `json`, `speedscope`, or
             one that a plugin offers.
         before: an earlier report to compare with.
-        metric: the metric shown first: `module_flops`, `macs`, `dmas`, `parameters` or `parameter_bytes`.
+        metric: the metric shown first: `macs`, `module_flops`, `dmas`, `parameters` or `parameter_bytes`.
         title: the heading; by default the model's type.
         depth: show calls down to this depth (the root is 0).
         columns: the columns of a table; see `torchscan.report.calltable.COLUMNS`.
@@ -96,8 +97,8 @@ def draw(offered: OfferedFormat, report: Report, options: RenderOptions) -> str:
         MissingExtraError: the format needs a library that is not installed.
 
     """
-    if options.metric not in METRICS:
-        raise FormatError(f"there is no metric {options.metric!r:.40} to draw; there are {', '.join(METRICS)}")
+    if options.metric not in (drawn := [metric.key for metric in METRICS]):
+        raise FormatError(f"there is no metric {options.metric!r:.40} to draw; there are {', '.join(drawn)}")
     report_format = offered.format
     if offered.plugin.module == _BUILTIN:
         return report_format(report, options)
@@ -140,31 +141,23 @@ def format_for(file: str | os.PathLike[str], host: PluginHost | None = None) -> 
 
     """
     host = _host(host)
-    name = Path(file).name.lower()
     # Torchscan's own suffixes first: for them no plugin needs to be imported.
-    own = [offered for offered in map(host.find_format, _own_names()) if offered is not None]
-    for offers in (own, None):
-        best: tuple[int, OfferedFormat] | None = None
-        for offered in host.formats if offers is None else offers:
-            for suffix in offered.format.suffixes:
-                if name.endswith(suffix) and (best is None or len(suffix) > best[0]):
-                    best = (len(suffix), offered)
-        if best is not None:
-            return best[1]
+    own = filter(None, (host.find_format(offer.name) for offer in torchscan_register_report_formats()))
+    found = _by_suffix(file, own) or _by_suffix(file, host.formats)
+    if found is not None:
+        return found
     suffixes = ", ".join(suffix for offered in host.formats for suffix in offered.format.suffixes)
     raise FormatError(
         f"no report format has the suffix of {Path(file).name!r:.80}: name the format, or use one of {suffixes}"
     )
 
 
-_BUILTIN = "torchscan.report.builtin"
-
-
-def _own_names() -> list[str]:
-    from torchscan.report.builtin import torchscan_register_report_formats
-
-    offers: Sequence[ReportFormat] = tuple(torchscan_register_report_formats())
-    return [offer.name for offer in offers]
+def _by_suffix(file: str | os.PathLike[str], offers: Iterable[OfferedFormat]) -> OfferedFormat | None:
+    name = Path(file).name.lower()
+    matching = [
+        (len(suffix), offered) for offered in offers for suffix in offered.format.suffixes if name.endswith(suffix)
+    ]
+    return max(matching, key=lambda match: match[0])[1] if matching else None
 
 
 def _host(host: PluginHost | None) -> PluginHost:

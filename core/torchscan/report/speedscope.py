@@ -12,7 +12,7 @@ from typing import Any, Final
 from torchscan.contract.states import Complete, Number, Partial
 from torchscan.report.formats import RenderOptions
 from torchscan.report.labels import shortened, visible
-from torchscan.report.plot import METRICS, CallTree, Covered, Metric, Sizes
+from torchscan.report.plot import METRICS, CallTree, Covered, Metric, Sizes, known
 from torchscan.report.schema import Report
 
 __all__ = ["render"]
@@ -78,7 +78,7 @@ def _profile(tree: CallTree, metric: Metric, prefix: str, frames: _Frames) -> di
             continue  # counted in its owner, so it has no width of its own
         frame = frames(_name(tree, sizes, row), visible(tree.rows[row].path) or "(root)")
         events.append({"type": "O", "frame": frame, "at": at})
-        stack.append((row, frame, _known(sizes.own[row])))
+        stack.append((row, frame, known(sizes.own[row])))
         stack.extend((child, None, 0) for child in reversed(tree.children[row]))
     whole = getattr(tree.report.totals, metric.key)
     state = {"partial": " (a lower bound)", "unavailable": " (unavailable)"}.get(whole.status, "")
@@ -98,9 +98,3 @@ def _name(tree: CallTree, sizes: Sizes, row: int) -> str:
     state = sizes.total[row]
     mark = "" if isinstance(state, Complete) else ">= " if isinstance(state, Partial) else "? "
     return f"{mark}{shortened(visible(name), 100)} ({shortened(visible(layer.type), 100)})"
-
-
-def _known(state: object) -> Number:
-    if isinstance(state, Complete):
-        return state.value
-    return state.known_value if isinstance(state, Partial) else 0

@@ -14,7 +14,7 @@ import attrs
 from torchscan.contract.states import Complete, Partial, Unavailable
 from torchscan.report import units
 from torchscan.report.labels import sentence, shortened, visible
-from torchscan.report.plot import METRICS, CallTree, Covered, Sizes
+from torchscan.report.plot import METRICS, CallTree, Covered, Sizes, known
 
 if TYPE_CHECKING:
     from torchscan.report.formats import RenderOptions
@@ -150,12 +150,11 @@ class _Drawing:
 
     def _colours(self) -> dict[str, str]:
         """Give a colour to the types with the most known work."""
-        known: dict[str, float] = {}
+        work: dict[str, float] = {}
         for row, state in zip(self.tree.rows, self.sizes.own, strict=True):
-            amount = getattr(state, "value", getattr(state, "known_value", 0))
-            if amount:
-                known[row.type] = known.get(row.type, 0) + amount
-        ranked = sorted(known, key=lambda kind: (-known[kind], kind))
+            if amount := known(state):
+                work[row.type] = work.get(row.type, 0) + amount
+        ranked = sorted(work, key=lambda kind: (-work[kind], kind))
         return dict(zip(ranked, _TYPES, strict=False))
 
     # -- the marks -------------------------------------------------------------------------------------------------
@@ -219,8 +218,7 @@ class _Drawing:
         own = self.sizes.own[row]
         if isinstance(own, Covered):
             return _COVERED
-        amount = getattr(own, "value", getattr(own, "known_value", 0))
-        if not amount and self.tree.children[row]:
+        if not known(own) and self.tree.children[row]:
             return _COMPOSITE
         return self.colours.get(self.tree.rows[row].type, _OTHER)
 

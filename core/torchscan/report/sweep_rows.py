@@ -85,7 +85,8 @@ class SweepRow:
             ReportError: it is no row; the message names the field.
 
         """
-        from torchscan.report.converter import converter, explain
+        from torchscan.report.converter import converter
+        from torchscan.report.explain import explain
 
         try:
             row: SweepRow = converter().structure(data, SweepRow)

@@ -103,7 +103,7 @@ class _Page:
         return safe(text, self.options.encoding, longest)
 
     def _wrapped(self, text: str, indent: str = "", first: str | None = None) -> Iterator[str]:
-        return iter(wrapped(text, self.options.width, indent, first))
+        return wrapped(text, self.options.width, indent, first)
 
     def _provenance(self) -> str:
         context = self.report.context

@@ -39,8 +39,7 @@ def _lines(comparison: Mapping[str, Any], options: RenderOptions, title: str) ->
             yield ""
             yield heading(f"{len(calls):,} {kind}")
             for call in calls:
-                type_ = f"  {call['type']}" if "type" in call else ""
-                yield f"  {shown(call_name(call) + type_)}"
+                yield "  " + shown(f"{call_name(call)}  {call['type']}")
     if changed := layers["changed"]:
         yield ""
         yield heading(f"{len(changed):,} changed")

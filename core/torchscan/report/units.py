@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
-from torchscan.contract.states import Complete, MetricState, Number, Partial, Unavailable
+from torchscan.contract.states import Complete, MetricState, Number, Partial
 from torchscan.report.schema import MetricResult
 
 __all__ = ["TITLES", "amount", "delta", "exact", "result", "si", "state"]
@@ -78,13 +78,7 @@ def state(value: MetricState, *, full: bool = False) -> str:
 
 def result(value: MetricResult | None, *, full: bool = False) -> str:
     """Return a metric result as `state` does, and nothing where there is none."""
-    if value is None:
-        return ""
-    if value.value is not None:
-        return amount(value.value, full=full)
-    if value.known_value is not None:
-        return f">= {amount(value.known_value, full=full, down=True)}"
-    return state(Unavailable(value.method))
+    return "" if value is None else state(value.state, full=full)
 
 
 def delta(number: Number, *, full: bool = False) -> str:

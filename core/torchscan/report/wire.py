@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from torchscan.contract.errors import ReportError
-from torchscan.report.converter import converter, explain, named
+from torchscan.report.converter import converter, named
+from torchscan.report.explain import explain
 from torchscan.report.schema import SCHEMA_VERSION, OperatorReport, Report
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_BYTES",
     "load_report",
+    "operators_to_dict",
     "parse_report",
     "render",
     "report_from_dict",
