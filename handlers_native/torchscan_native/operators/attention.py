@@ -264,7 +264,7 @@ def encoder_layer(
         + 2 * macs.feed_forward_macs(d.feed_forward)
         + activation
         + sum(map(flops.norm_flops, d.norms))
-        + 2 * flops.residual_flops(tokens * embed_dim)
+        + 2 * flops.RESIDUAL_FLOPS * tokens * embed_dim
     )
     return Work(
         None if use_gelu else flops.encoder_layer_flops(d),

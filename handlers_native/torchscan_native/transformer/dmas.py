@@ -6,17 +6,15 @@ docs/derivations/attention.md and transformer.md.
 
 from __future__ import annotations
 
+from torchscan_native.transformer.composition import Composition
 from torchscan_native.transformer.dims import (
     AttentionDims,
-    DecoderLayerDims,
-    EncoderLayerDims,
     FeedForwardDims,
     NormDims,
-    StackDims,
-    TransformerDims,
 )
 
 __all__ = [
+    "RESIDUAL_DMAS",
     "attention_dmas",
     "decoder_dmas",
     "decoder_layer_dmas",
@@ -24,7 +22,6 @@ __all__ = [
     "encoder_layer_dmas",
     "feed_forward_dmas",
     "norm_dmas",
-    "residual_dmas",
     "transformer_dmas",
 ]
 
@@ -74,42 +71,12 @@ def norm_dmas(d: NormDims | None) -> int:
     return mean + variance + normalized + affine
 
 
-def residual_dmas(elements: int) -> int:
-    """DMAs of adding two tensors. Derivation: docs/derivations/transformer.md#residual-additions."""
-    return 3 * elements  # two reads and a write
+#: Of a residual addition, per element: two reads and a write. Derivation: docs/derivations/transformer.md#residual-additions.
+RESIDUAL_DMAS = 3
 
-
-def encoder_layer_dmas(d: EncoderLayerDims) -> int:
-    """DMAs of an encoder layer. Derivation: docs/derivations/transformer.md#encoder-layer."""
-    attention = attention_dmas(d.self_attention)
-    feed_forward = feed_forward_dmas(d.feed_forward)
-    norms = sum(map(norm_dmas, d.norms))
-    residuals = 2 * residual_dmas(d.feed_forward.tokens * d.feed_forward.embed_dim)
-    return attention + feed_forward + norms + residuals
-
-
-def decoder_layer_dmas(d: DecoderLayerDims) -> int:
-    """DMAs of a decoder layer. Derivation: docs/derivations/transformer.md#decoder-layer."""
-    self_attention = attention_dmas(d.self_attention)
-    cross_attention = attention_dmas(d.cross_attention)
-    feed_forward = feed_forward_dmas(d.feed_forward)
-    norms = sum(map(norm_dmas, d.norms))
-    residuals = 3 * residual_dmas(d.feed_forward.tokens * d.feed_forward.embed_dim)
-    return self_attention + cross_attention + feed_forward + norms + residuals
-
-
-def encoder_dmas(d: StackDims[EncoderLayerDims]) -> int:
-    """DMAs of an encoder stack. Derivation: docs/derivations/transformer.md#stacks."""
-    layers = sum(map(encoder_layer_dmas, d.layers))
-    return layers + norm_dmas(d.norm)
-
-
-def decoder_dmas(d: StackDims[DecoderLayerDims]) -> int:
-    """DMAs of a decoder stack. Derivation: docs/derivations/transformer.md#stacks."""
-    layers = sum(map(decoder_layer_dmas, d.layers))
-    return layers + norm_dmas(d.norm)
-
-
-def transformer_dmas(d: TransformerDims) -> int:
-    """DMAs of an `nn.Transformer`. Derivation: docs/derivations/transformer.md#stacks."""
-    return encoder_dmas(d.encoder) + decoder_dmas(d.decoder)
+_COMPOSED = Composition(attention_dmas, feed_forward_dmas, norm_dmas, RESIDUAL_DMAS)
+encoder_layer_dmas = _COMPOSED.encoder_layer
+decoder_layer_dmas = _COMPOSED.decoder_layer
+encoder_dmas = _COMPOSED.encoder
+decoder_dmas = _COMPOSED.decoder
+transformer_dmas = _COMPOSED.transformer

@@ -6,11 +6,10 @@ one more sum. Derivations: docs/derivations/attention.md and transformer.md.
 
 from __future__ import annotations
 
+from torchscan_native.transformer.composition import Composition
 from torchscan_native.transformer.dims import (
     AttentionDims,
-    DecoderLayerDims,
     Dims,
-    EncoderLayerDims,
     FeedForwardDims,
     NormDims,
     StackDims,
@@ -18,6 +17,7 @@ from torchscan_native.transformer.dims import (
 )
 
 __all__ = [
+    "RESIDUAL_FLOPS",
     "attention_flops",
     "decoder_flops",
     "decoder_layer_flops",
@@ -25,7 +25,6 @@ __all__ = [
     "encoder_layer_flops",
     "feed_forward_flops",
     "norm_flops",
-    "residual_flops",
     "transformer_flops",
     "uses_gelu",
 ]
@@ -86,42 +85,12 @@ def norm_flops(d: NormDims | None) -> int:
     return mean + variance + deviation + normalized + affine
 
 
-def residual_flops(elements: int) -> int:
-    """FLOPs of adding two tensors. Derivation: docs/derivations/transformer.md#residual-additions."""
-    return elements
+#: Of a residual addition, per element: one sum. Derivation: docs/derivations/transformer.md#residual-additions.
+RESIDUAL_FLOPS = 1
 
-
-def encoder_layer_flops(d: EncoderLayerDims) -> int:
-    """FLOPs of a ReLU encoder layer. Derivation: docs/derivations/transformer.md#encoder-layer."""
-    attention = attention_flops(d.self_attention)
-    feed_forward = feed_forward_flops(d.feed_forward)
-    norms = sum(map(norm_flops, d.norms))
-    residuals = 2 * residual_flops(d.feed_forward.tokens * d.feed_forward.embed_dim)
-    return attention + feed_forward + norms + residuals
-
-
-def decoder_layer_flops(d: DecoderLayerDims) -> int:
-    """FLOPs of a ReLU decoder layer. Derivation: docs/derivations/transformer.md#decoder-layer."""
-    self_attention = attention_flops(d.self_attention)
-    cross_attention = attention_flops(d.cross_attention)
-    feed_forward = feed_forward_flops(d.feed_forward)
-    norms = sum(map(norm_flops, d.norms))
-    residuals = 3 * residual_flops(d.feed_forward.tokens * d.feed_forward.embed_dim)
-    return self_attention + cross_attention + feed_forward + norms + residuals
-
-
-def encoder_flops(d: StackDims[EncoderLayerDims]) -> int:
-    """FLOPs of a ReLU encoder stack. Derivation: docs/derivations/transformer.md#stacks."""
-    layers = sum(map(encoder_layer_flops, d.layers))
-    return layers + norm_flops(d.norm)
-
-
-def decoder_flops(d: StackDims[DecoderLayerDims]) -> int:
-    """FLOPs of a ReLU decoder stack. Derivation: docs/derivations/transformer.md#stacks."""
-    layers = sum(map(decoder_layer_flops, d.layers))
-    return layers + norm_flops(d.norm)
-
-
-def transformer_flops(d: TransformerDims) -> int:
-    """FLOPs of a ReLU `nn.Transformer`. Derivation: docs/derivations/transformer.md#stacks."""
-    return encoder_flops(d.encoder) + decoder_flops(d.decoder)
+_COMPOSED = Composition(attention_flops, feed_forward_flops, norm_flops, RESIDUAL_FLOPS)
+encoder_layer_flops = _COMPOSED.encoder_layer
+decoder_layer_flops = _COMPOSED.decoder_layer
+encoder_flops = _COMPOSED.encoder
+decoder_flops = _COMPOSED.decoder
+transformer_flops = _COMPOSED.transformer

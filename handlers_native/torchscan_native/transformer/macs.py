@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from torchscan_native.transformer.composition import Composition
 from torchscan_native.transformer.dims import (
     AttentionDims,
-    DecoderLayerDims,
-    EncoderLayerDims,
     FeedForwardDims,
     NormDims,
-    StackDims,
-    TransformerDims,
 )
 
 __all__ = [
+    "RESIDUAL_MACS",
     "attention_macs",
     "decoder_layer_macs",
     "decoder_macs",
@@ -53,35 +51,12 @@ def norm_macs(d: NormDims | None) -> int:
     return squares + affine
 
 
-def encoder_layer_macs(d: EncoderLayerDims) -> int:
-    """MACs of an encoder layer. Derivation: docs/derivations/transformer.md#encoder-layer."""
-    attention = attention_macs(d.self_attention)
-    feed_forward = feed_forward_macs(d.feed_forward)
-    norms = sum(map(norm_macs, d.norms))
-    return attention + feed_forward + norms
+#: Of a residual addition, per element: a sum is no product. Derivation: docs/derivations/transformer.md#residual-additions.
+RESIDUAL_MACS = 0
 
-
-def decoder_layer_macs(d: DecoderLayerDims) -> int:
-    """MACs of a decoder layer. Derivation: docs/derivations/transformer.md#decoder-layer."""
-    self_attention = attention_macs(d.self_attention)
-    cross_attention = attention_macs(d.cross_attention)
-    feed_forward = feed_forward_macs(d.feed_forward)
-    norms = sum(map(norm_macs, d.norms))
-    return self_attention + cross_attention + feed_forward + norms
-
-
-def encoder_macs(d: StackDims[EncoderLayerDims]) -> int:
-    """MACs of an encoder stack. Derivation: docs/derivations/transformer.md#stacks."""
-    layers = sum(map(encoder_layer_macs, d.layers))
-    return layers + norm_macs(d.norm)
-
-
-def decoder_macs(d: StackDims[DecoderLayerDims]) -> int:
-    """MACs of a decoder stack. Derivation: docs/derivations/transformer.md#stacks."""
-    layers = sum(map(decoder_layer_macs, d.layers))
-    return layers + norm_macs(d.norm)
-
-
-def transformer_macs(d: TransformerDims) -> int:
-    """MACs of an `nn.Transformer`. Derivation: docs/derivations/transformer.md#stacks."""
-    return encoder_macs(d.encoder) + decoder_macs(d.decoder)
+_COMPOSED = Composition(attention_macs, feed_forward_macs, norm_macs, RESIDUAL_MACS)
+encoder_layer_macs = _COMPOSED.encoder_layer
+decoder_layer_macs = _COMPOSED.decoder_layer
+encoder_macs = _COMPOSED.encoder
+decoder_macs = _COMPOSED.decoder
+transformer_macs = _COMPOSED.transformer
