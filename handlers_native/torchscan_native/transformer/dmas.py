@@ -71,7 +71,8 @@ def norm_dmas(d: NormDims | None) -> int:
     return mean + variance + normalized + affine
 
 
-#: Of a residual addition, per element: two reads and a write. Derivation: docs/derivations/transformer.md#residual-additions.
+#: Per element of a residual addition, two reads and a write.
+#: Derivation: docs/derivations/transformer.md#residual-additions.
 RESIDUAL_DMAS = 3
 
 _COMPOSED = Composition(attention_dmas, feed_forward_dmas, norm_dmas, RESIDUAL_DMAS)

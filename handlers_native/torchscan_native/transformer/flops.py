@@ -85,7 +85,8 @@ def norm_flops(d: NormDims | None) -> int:
     return mean + variance + deviation + normalized + affine
 
 
-#: Of a residual addition, per element: one sum. Derivation: docs/derivations/transformer.md#residual-additions.
+#: Per element of a residual addition, one sum.
+#: Derivation: docs/derivations/transformer.md#residual-additions.
 RESIDUAL_FLOPS = 1
 
 _COMPOSED = Composition(attention_flops, feed_forward_flops, norm_flops, RESIDUAL_FLOPS)

@@ -51,7 +51,8 @@ def norm_macs(d: NormDims | None) -> int:
     return squares + affine
 
 
-#: Of a residual addition, per element: a sum is no product. Derivation: docs/derivations/transformer.md#residual-additions.
+#: Per element of a residual addition, a sum is no product.
+#: Derivation: docs/derivations/transformer.md#residual-additions.
 RESIDUAL_MACS = 0
 
 _COMPOSED = Composition(attention_macs, feed_forward_macs, norm_macs, RESIDUAL_MACS)
