@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     for path in ("encoder", "head"):
         part = next(layer for layer in report.layers if layer.path == path)
         below = [layer for layer in report.layers if layer.path == path or layer.path.startswith(f"{path}.")]
-        parameters = sum(layer.parameters.trainable + layer.parameters.frozen for layer in below)
+        parameters = sum(layer.parameters.total for layer in below)
         print(row(path, part.metrics, parameters))
     totals = dict(report.totals)
     print(row("total", totals, totals["parameters"].value))

@@ -30,8 +30,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torchscan import Complete, Partial, Report, Scanner, Unavailable
 from torchscan.integrations.mfu import Rate, check_assumptions
 from torchscan.report.grid import Column, grid
-from torchscan.report.plot import CallTree, Covered
-from torchscan.report.units import si, state
+from torchscan.report.plot import CallTree, Covered, known
+from torchscan.report.units import state
 from torchscan.target import TargetError, build, load
 
 PREFIX = "torchscan::"
@@ -91,17 +91,21 @@ class Ranges:
 
     def _close(self, module: nn.Module, args: Any, output: Any) -> None:
         self._clock = time.perf_counter_ns()
-        if self._running and self.ranges[self._running[-1][0]].path == self._paths.get(id(module)):
+        if self._runs(module):
             self._running[-1][1].__exit__(None, None, None)
 
     def _heard(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not self._running or self.ranges[self._running[-1][0]].path != self._paths.get(id(module)):
+        if not self._runs(module):
             return
         index, _ = self._running.pop()
         mine = self.ranges[index]
         mine.observing += time.perf_counter_ns() - self._clock
         if mine.parent is not None:
             self.ranges[mine.parent].inside += mine.observing + mine.inside
+
+    def _runs(self, module: nn.Module) -> bool:
+        """Say whether the innermost range is one of `module`."""
+        return bool(self._running) and self.ranges[self._running[-1][0]].path == self._paths.get(id(module))
 
 
 @attrs.frozen
@@ -307,10 +311,10 @@ def _join(
         own = max(found.nanoseconds - children[index], 0)
         times.setdefault((found.path, call), []).append((found.nanoseconds / 1e9, own / 1e9))
     first = timed.layers[: roots[1] if len(roots) > 1 else None]
-    measured, known = CallTree(attrs.evolve(timed, layers=first)), CallTree(audited)
-    sure = {(row.path, row.call_index): now for row, now in zip(known.rows, known.sizes("macs").total, strict=True)}
+    measured, checked = CallTree(attrs.evolve(timed, layers=first)), CallTree(audited)
+    sure = {(row.path, row.call_index): now for row, now in zip(checked.rows, checked.sizes("macs").total, strict=True)}
     rows = []
-    same = len(known.rows) == len(first)
+    same = len(checked.rows) == len(first)
     depths: list[int] = []
     for index, (layer, seen) in enumerate(zip(first, measured.sizes("macs").total, strict=True)):
         parent = measured.parents[index]
@@ -318,7 +322,7 @@ def _join(
         key = (layer.path, layer.call_index)
         macs: Any = sure.get(key)
         # The audit knows what is complete; it holds for a measured call that did the same.
-        if macs is None or (not isinstance(macs, Covered) and _known(macs) < _known(seen)):
+        if macs is None or (not isinstance(macs, Covered) and known(macs) < known(seen)):
             same, macs = False, seen
         owner = (layer.metric_owners or {}).get("macs")
         if isinstance(macs, Covered):
@@ -341,10 +345,6 @@ def _join(
     if not same or len(ranges) != calls * len(first):
         remark = "The measured calls of the model were not all alike; the counts are those of the first."
     return rows, remark
-
-
-def _known(found: Any) -> float:
-    return float(getattr(found, "value", getattr(found, "known_value", 0)) or 0)
 
 
 def table(found: Measurement, *, depth: int | None = None, width: int | None = None) -> str:
@@ -389,8 +389,6 @@ def _cell(found: Any, *, part: bool = False) -> str:
         return f"{found.value:.1%}"
     if isinstance(found, Partial) and part:
         return f">= {found.known_value:.1%}"
-    if isinstance(found, Complete) and isinstance(found.value, float):
-        return si(found.value)
     return state(found)
 
 

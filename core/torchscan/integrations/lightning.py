@@ -82,4 +82,4 @@ class UtilizationCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave nothing on a model whose training was cut short."""
         if self._meter is not None:
-            self._meter.__exit__(None, None, None)
+            self._meter.close()

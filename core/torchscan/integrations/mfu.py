@@ -202,7 +202,7 @@ class StepMeter:
 
     def begin(self) -> None:
         """Begin a step. One that was begun and not ended is forgotten."""
-        self._detach()
+        self.close()
         self._seen = []
         self._depth = 0
         for module in (self._model, *self._model.children()):
@@ -218,7 +218,7 @@ class StepMeter:
         """End the step, scan what it called for the first time, and return what it came to."""
         self._wait()
         seconds = time.perf_counter() - self._start
-        self._detach()
+        self.close()
         seen, self._seen = self._seen, []
         states = [self._macs(call) for call in seen]
         forward = total(states) if states else Unavailable("no call of the model was seen")
@@ -236,9 +236,10 @@ class StepMeter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._detach()
+        self.close()
 
-    def _detach(self) -> None:
+    def close(self) -> None:
+        """Leave nothing on the model; a step that was begun is forgotten."""
         while self._hooks:
             self._hooks.pop().remove()
 

@@ -93,7 +93,7 @@ class UtilizationCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave nothing on the model."""
         if self._meter is not None:
-            self._meter.__exit__(None, None, None)
+            self._meter.close()
             self._meter = None
 
     def _average(self) -> dict[str, float]:

@@ -55,11 +55,9 @@ def page_data(report: Report, before: Report | None, first: str) -> dict[str, An
 
     """
     texts = _Texts()
-    trees = [("After" if before else "Report", CallTree(report))]
-    if before is not None:
-        trees.append(("Before", CallTree(before)))
-    reports = [{"title": title, **_columns(tree, texts)} for title, tree in trees]
-    asked = [metric.key for metric in METRICS if any(tree.requested(metric.key) for _, tree in trees)]
+    trees = [CallTree(one) for one in (report, before) if one is not None]
+    asked = [metric.key for metric in METRICS if any(tree.requested(metric.key) for tree in trees)]
+    reports = [_columns(tree, texts) for tree in trees]
     return {
         "metrics": [
             {"key": metric.key, "label": metric.label, "unit": metric.unit, "asked": metric.key in asked}
@@ -82,7 +80,6 @@ def _columns(tree: CallTree, texts: _Texts) -> dict[str, Any]:
         "input": [texts(describe_input(row.input)) for row in rows],
         "output": [texts(describe_value(row.output)) for row in rows],
         "failed": [index for index, row in enumerate(rows) if isinstance(row.output, Failed)],
-        "trainable": [row.parameters.trainable for row in rows],
         "shared": [index for index, row in enumerate(rows) if row.parameters.shared],
         "tokens": {
             index: [texts(describe(row.token_dependencies)), texts(in_words(row.token_dependencies))]

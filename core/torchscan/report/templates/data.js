@@ -57,7 +57,6 @@ function measuredInFull(letter, number, unit) {
 class Model {
   constructor(columns) {
     this.columns = columns;
-    this.name = columns.title;
     this.length = columns.parent.length;
     this.failed = new Set(columns.failed);
     this.shared = new Set(columns.shared);

@@ -1,7 +1,7 @@
 // The panel beside the picture: one call in full, and the legend of types.
 
 /** Show one call, or a run of calls, in the panel. */
-function showDetails(panel, model, metric, { row, run }, actions) {
+function showDetails(panel, model, { row, run }, actions) {
   if (!model.length) return panel.replaceChildren();
   if (run) {
     panel.replaceChildren(

@@ -23,7 +23,7 @@ const actions = {
 };
 
 function showSelected(selected) {
-  showDetails(panel, state.model, state.metric, selected, actions);
+  showDetails(panel, state.model, selected, actions);
   document.getElementById("announce").textContent = announcement(selected);
   if (!selected.run) table.choose(selected.row);
 }
