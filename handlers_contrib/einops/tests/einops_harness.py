@@ -54,19 +54,18 @@ class Contractions(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def einsum_by_hand(left, right_shape, axes_left, axes_weight, axes_out, sizes):
-    """Walk an einsum one scalar at a time: (additions, products, product terms), lone input axes summed first."""
+def einsum_by_hand(axes_left, axes_weight, axes_out, sizes):
+    """Walk an einsum one scalar at a time: (additions, products), lone input axes summed first."""
     gone = [axis for axis in axes_left if axis not in axes_out]
     lone = [axis for axis in gone if axis not in axes_weight]
     shared = [axis for axis in gone if axis in axes_weight]
     summed = [axis for axis in axes_left if axis not in lone]
-    additions = products = terms = 0
+    additions = products = 0
     for _ in itertools.product(*(range(sizes[axis]) for axis in summed)):
         for index, _ in enumerate(itertools.product(*(range(sizes[axis]) for axis in lone))):
             additions += index > 0
     for _ in itertools.product(*(range(sizes[axis]) for axis in axes_out)):
         for index, _ in enumerate(itertools.product(*(range(sizes[axis]) for axis in shared))):
             products += 1
-            terms += 1
             additions += index > 0
-    return additions, products, terms
+    return additions, products

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 import torch
 from einops.layers.torch import EinMix, Rearrange, Reduce
-from einops_harness import HANDLERS, observe
+from einops_harness import COUNTS, HANDLERS, observe
 
 import torchscan
 
@@ -46,11 +46,12 @@ def test_another_forward_is_not_ours():
     assert HANDLERS["Rearrange"](observe(Plain("a b -> (b a)"), torch.ones(2, 3)))["dmas"] == 12
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_sparse_and_nested_inputs_are_unavailable():
     layer = Rearrange("a b -> b a")
-    sparse = torch.eye(2).to_sparse()
-    call = torchscan.ModuleCall(layer, (sparse,), {}, torch.eye(2))
-    assert HANDLERS["Rearrange"](call)["dmas"].reason == "unsupported_layout"
+    for tensor in (torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])):
+        found = HANDLERS["Rearrange"](torchscan.ModuleCall(layer, (tensor,), {}, torch.eye(2)))
+        assert {found[name].reason for name in COUNTS} == {"unsupported_layout"}
 
 
 def test_the_argument_may_come_by_keyword():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from math import prod
 from typing import NamedTuple
 
 
@@ -93,8 +92,3 @@ def contraction(inputs: int, lone: int, terms: int, outputs: int, weight: int, b
     dmas = 0 if lone == 1 else inputs + summed  # a reduction is a stage of its own
     dmas += summed + weight + (bias or 0) + outputs
     return Counts(flops, macs, dmas)
-
-
-def elements(shape: Sequence[int]) -> int:
-    """Return the number of elements of a shape."""
-    return prod(shape)

@@ -24,15 +24,21 @@ def runs_unchanged(module: Any, name: str) -> bool:
     return known is not None and type(module).forward is known and "forward" not in vars(module)
 
 
-def unsupported_tensor(tensor: Any) -> torchscan.Unavailable | None:
-    """Return why a tensor is outside the formulas, or `None`: they describe dense strided tensors."""
-    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
-        return torchscan.Unavailable(
-            "unsupported_layout", message="only dense strided tensors have a formula; convert the input to a dense one"
-        )
-    return None
+def unavailable(reason: str, message: str) -> dict[str, Any]:
+    """Return estimates in which every count is unavailable.
+
+    Args:
+        reason: why, machine-readable.
+        message: why, as a sentence, with the remedy where there is one.
+
+    """
+    return {**dict.fromkeys(COUNTS, torchscan.Unavailable(reason, message=message)), **SPATIAL}
 
 
-def unavailable(state: torchscan.Unavailable) -> dict[str, Any]:
-    """Return every count as unavailable for one reason."""
-    return {**dict.fromkeys(COUNTS, state), **SPATIAL}
+def unsupported_layout(tensor: Any) -> dict[str, Any] | None:
+    """Return the estimates of a tensor outside the formulas, `None` for a dense strided one, which they describe."""
+    if str(tensor.layout) == "torch.strided" and not tensor.is_nested:
+        return None
+    return unavailable(
+        "unsupported_layout", "only dense strided tensors have a formula; convert the input to a dense one"
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from math import prod
 from typing import Any
 
 import torchscan
 from torchscan_einops import formulas, tokens
-from torchscan_einops.guard import SPATIAL, runs_unchanged, unavailable, unsupported_tensor
+from torchscan_einops.guard import SPATIAL, runs_unchanged, unavailable, unsupported_layout
 from torchscan_einops.patterns import Layout, Lengths, layout, parse
 
 _REDUCTIONS = frozenset(("sum", "mean", "max", "min", "prod"))
@@ -25,8 +26,8 @@ def rearrange(call: torchscan.ModuleCall) -> dict[str, Any]:
     if not runs_unchanged(module, "Rearrange"):
         return {}
     tensor = _input(call)
-    if (reason := unsupported_tensor(tensor)) is not None:
-        return unavailable(reason)
+    if (refused := unsupported_layout(tensor)) is not None:
+        return refused
     lengths = tuple(module.axes_lengths.items())
     return _estimates(call, _moved(module.pattern, lengths, tuple(tensor.shape)), lengths, tensor)
 
@@ -37,8 +38,8 @@ def reduce(call: torchscan.ModuleCall) -> dict[str, Any]:
     if not runs_unchanged(module, "Reduce"):
         return {}
     tensor = _input(call)
-    if (reason := unsupported_tensor(tensor)) is not None:
-        return unavailable(reason)
+    if (refused := unsupported_layout(tensor)) is not None:
+        return refused
     lengths, shape = tuple(module.axes_lengths.items()), tuple(tensor.shape)
     plan = layout(module.pattern, lengths, shape)
     kept = frozenset(axis for group in plan.right for axis in group)
@@ -47,19 +48,13 @@ def reduce(call: torchscan.ModuleCall) -> dict[str, Any]:
         return _estimates(call, _moved(module.pattern, lengths, shape), lengths, tensor)
     if module.reduction not in _REDUCTIONS:
         return unavailable(
-            torchscan.Unavailable(
-                "unknown_reduction", message=f"no formula for the reduction {module.reduction!r}; use custom_modules="
-            )
+            "unknown_reduction", f"no formula for the reduction {module.reduction!r}; use custom_modules="
         )
     if tensor.is_complex():
-        return unavailable(
-            torchscan.Unavailable("complex_arithmetic", message="complex arithmetic has no built-in count")
-        )
-    outputs = formulas.elements(call.output.shape)
+        return unavailable("complex_arithmetic", "complex arithmetic has no built-in count")
+    outputs = prod(call.output.shape)
     if not plan.size(reduced) and outputs:
-        return unavailable(
-            torchscan.Unavailable("empty_reduction", message="a reduction over no values has no defined count")
-        )
+        return unavailable("empty_reduction", "a reduction over no values has no defined count")
     counts = formulas.reduction(module.reduction, tensor.numel(), outputs, floating=tensor.is_floating_point())
     return _estimates(call, counts, lengths, tensor)
 
@@ -68,20 +63,14 @@ def einmix(call: torchscan.ModuleCall) -> dict[str, Any]:
     """Estimate one `EinMix`, with the rearrangements before and after its product."""
     module: Any = call.module
     if not runs_unchanged(module, "EinMix"):
-        return unavailable(
-            torchscan.Unavailable("replaced_forward", message="the layer's forward was replaced; describe the new one")
-        )
+        return unavailable("replaced_forward", "the layer's forward was replaced; describe the new one")
     tensor = _input(call)
     weight, bias = module.weight, module.bias
     for operand in (tensor, weight) if bias is None else (tensor, weight, bias):
-        if (reason := unsupported_tensor(operand)) is not None:
-            return unavailable(reason)
+        if (refused := unsupported_layout(operand)) is not None:
+            return refused
         if not operand.is_floating_point():
-            return unavailable(
-                torchscan.Unavailable(
-                    "unsupported_dtype", message="a contraction has a formula for real floating-point tensors only"
-                )
-            )
+            return unavailable("unsupported_dtype", "a contraction has a formula for real floating-point tensors only")
     lengths = tuple(module.axes_lengths.items())
     counts = _mixed(
         module.pattern,
@@ -92,9 +81,7 @@ def einmix(call: torchscan.ModuleCall) -> dict[str, Any]:
         None if bias is None else bias.numel(),
     )
     if counts is None:
-        return unavailable(
-            torchscan.Unavailable("empty_contraction", message="a contraction without terms has no defined count")
-        )
+        return unavailable("empty_contraction", "a contraction without terms has no defined count")
     return _estimates(call, counts, lengths, tensor)
 
 
@@ -125,7 +112,7 @@ def _moved(pattern: str, lengths: Lengths, shape: tuple[int, ...]) -> formulas.C
     position = {axis: index for index, axis in enumerate(order)}
     sizes = [plan.sizes[axis] for axis in order]
     groups = [[position[axis] for axis in group] for group in plan.right]
-    return formulas.movement(formulas.elements(shape), view=formulas.is_view(sizes, groups))
+    return formulas.movement(prod(shape), view=formulas.is_view(sizes, groups))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -143,4 +130,4 @@ def _mixed(
         return formulas.NOTHING  # an empty batch
     if not lone or not terms:
         return None
-    return formulas.contraction(formulas.elements(shape), lone, terms, outputs, weight, bias)
+    return formulas.contraction(prod(shape), lone, terms, outputs, weight, bias)
