@@ -35,14 +35,20 @@ def main() -> int:
     if options.command == "run":
         return measure(options)
     if options.command == "table":
-        from benchmarks.tables import performance, replace
+        from benchmarks.tables import performance
 
-        text = performance(json.loads(options.results.read_text()))
-        return replace("performance.md", text) if options.write else print(text) or 0
-    from benchmarks.disagree import table_text as six
-    from benchmarks.tables import replace
+        page, text = "performance.md", performance(json.loads(options.results.read_text()))
+    else:
+        from benchmarks.disagree import table_text
 
-    return replace("why-counters-disagree.md", six()) if options.write else print(six()) or 0
+        page, text = "why-counters-disagree.md", table_text()
+    if options.write:
+        from benchmarks.tables import replace
+
+        replace(page, text)
+    else:
+        print(text)
+    return 0
 
 
 def measure(options: argparse.Namespace) -> int:

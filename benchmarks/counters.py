@@ -10,7 +10,7 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -84,13 +84,18 @@ LEGACY: dict[str, Count] = {"torchscan 0.2.0": legacy}
 # -- peers -------------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Peers print and warn; what they print costs time on a terminal, and is not what is measured."""
-    nowhere = io.StringIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        warnings.simplefilter("ignore")
-        yield
+def quiet(count: Count) -> Count:
+    """Let a peer print nothing, warn of nothing (which costs time on a terminal) and build no graph."""
+
+    @functools.wraps(count)
+    def quietly(call: Call) -> float | None:
+        nowhere = io.StringIO()
+        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            warnings.simplefilter("ignore")
+            with torch.no_grad():
+                return count(call)
+
+    return quietly
 
 
 def bound(call: Call) -> dict[str, Any]:
@@ -120,6 +125,7 @@ class Tensors(nn.Module):
         return out if isinstance(out, torch.Tensor) else next(iter(out.values())) if hasattr(out, "values") else out[0]
 
 
+@quiet
 def ptflops(call: Call) -> float:
     from ptflops import get_model_complexity_info
 
@@ -137,18 +143,21 @@ def ptflops(call: Call) -> float:
     return float(macs) * (1 if alone is None else alone.shape[0])
 
 
+@quiet
 def thop(call: Call) -> float:
     from thop import profile
 
     return float(profile(call.model, inputs=in_order(call), verbose=False)[0])
 
 
+@quiet
 def torchprofile(call: Call) -> float:
     from torchprofile import profile_macs
 
     return float(profile_macs(Tensors(call.model), in_order(call)))
 
 
+@quiet
 def fvcore(call: Call) -> float:
     from fvcore.nn import FlopCountAnalysis
 
@@ -157,12 +166,14 @@ def fvcore(call: Call) -> float:
     return float(FlopCountAnalysis(Tensors(call.model), in_order(call)).unsupported_ops_warnings(False).total())
 
 
+@quiet
 def torchinfo(call: Call) -> float:
     from torchinfo import summary
 
     return float(summary(call.model, input_data=bound(call), verbose=0).total_mult_adds)
 
 
+@quiet
 def flop_counter_mode(call: Call) -> float:
     from torch.utils.flop_counter import FlopCounterMode
 

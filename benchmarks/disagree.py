@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks.cases import Call
-from benchmarks.counters import OURS, PEERS, installed, ours, quiet, version
+from benchmarks.counters import OURS, PEERS, installed, ours, version
 from benchmarks.tables import table
 
 
@@ -127,8 +127,7 @@ def answers() -> dict[str, dict[str, Any]]:
         found[name] = {"by hand": expected}
         for tool, count in tools.items():
             try:
-                with quiet(), torch.no_grad():
-                    counted = count(call)
+                counted = count(call)
                 found[name][tool] = None if counted is None else round(counted)
             except Exception as error:
                 found[name][tool] = type(error).__name__

@@ -117,20 +117,11 @@ def program_fake(smoke: str) -> dict[str, Any]:
 
 def named(variant: str) -> Any:
     """Return what `variant` does with a call."""
-    from benchmarks.counters import LEGACY, OURS, PEERS, quiet
+    from benchmarks.counters import LEGACY, OURS, PEERS
 
     if variant == "bare":
         return lambda call: call()
-    if variant in PEERS:
-
-        def peer(call: Any) -> None:
-            import torch
-
-            with quiet(), torch.no_grad():
-                PEERS[variant][0](call)
-
-        return peer
-    return {**OURS, **LEGACY}[variant]
+    return PEERS[variant][0] if variant in PEERS else {**OURS, **LEGACY}[variant]
 
 
 def peak_during(run: Any) -> int:

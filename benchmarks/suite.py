@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import time
@@ -14,7 +15,7 @@ import torch
 
 from benchmarks import isolated
 from benchmarks.cases import TIMED, Call, encoder, linears
-from benchmarks.counters import LEGACY, OURS, PEERS, Count, installed, quiet, version
+from benchmarks.counters import LEGACY, OURS, PEERS, Count, installed, version
 from benchmarks.timing import paired
 
 #: Calls of a stack whose extra time per module call is measured.
@@ -90,17 +91,7 @@ def run(who: str, *, smoke: bool, rounds: int, budget: float, only: set[str] | N
 
 
 def variants(counts: Mapping[str, Count], call: Call) -> dict[str, Callable[[], Any]]:
-    def bind(name: str, count: Count) -> Callable[[], Any]:
-        if name not in PEERS:
-            return lambda: count(call)
-
-        def peer() -> Any:
-            with quiet(), torch.no_grad():
-                return count(call)
-
-        return peer
-
-    return {name: bind(name, count) for name, count in counts.items()}
+    return {name: functools.partial(count, call) for name, count in counts.items()}
 
 
 def timed(counts: Mapping[str, Count], smoke: bool, rounds: int, budget: float, say: Say) -> dict[str, Any]:
@@ -130,7 +121,7 @@ def per_call(counts: Mapping[str, Count], smoke: bool, rounds: int, budget: floa
         for depth in (2, 4) if smoke else DEPTHS:
             say(f"  {kind} x {depth}")
             call = make(depth)
-            kept = {name: count for name, count in counts.items() if name not in ("torchscan fake",)}
+            kept = {name: count for name, count in counts.items() if name != "torchscan fake"}
             results = paired(call, variants(kept, call), rounds=rounds, warm_up=1, budget=budget)
             alone, hooked = calls(call, hooked=False), calls(call, hooked=True)
             for variant, result in results.items():

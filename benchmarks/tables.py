@@ -25,8 +25,8 @@ NAMES = {
 }
 
 
-def replace(page: str, text: str) -> int:
-    """Write `text` between the markers of a page; return 0."""
+def replace(page: str, text: str) -> None:
+    """Write `text` between the markers of a page."""
     file = DOCS / page
     content = file.read_text(encoding="utf-8")
     before, begin, rest = content.partition(BEGIN)
@@ -34,7 +34,6 @@ def replace(page: str, text: str) -> int:
     if not begin or not end:
         raise SystemExit(f"{file} has no {BEGIN} and {END}")
     file.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}", encoding="utf-8")
-    return 0
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]], *, left: int = 1) -> str:
