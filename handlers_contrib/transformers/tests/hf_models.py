@@ -9,15 +9,9 @@ import torch
 import transformers
 
 BATCH, TOKENS, VOCABULARY = 2, 5, 32
-_DECODER = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 64,
-}
+_SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+_TEXT = {**_SMALL, "vocab_size": VOCABULARY, "max_position_embeddings": 64}
+_DECODER = {**_TEXT, "num_key_value_heads": 2}
 
 
 def ids(length: int = TOKENS, batch: int = BATCH) -> torch.Tensor:
@@ -43,15 +37,7 @@ def gpt2(**options):
 
 
 def bert(**options):
-    config = {
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "vocab_size": VOCABULARY,
-        "max_position_embeddings": 64,
-    }
-    return transformers.BertModel(transformers.BertConfig(**{**config, **options}))
+    return transformers.BertModel(transformers.BertConfig(**{**_TEXT, **options}))
 
 
 def t5(**options):
@@ -69,15 +55,7 @@ def t5(**options):
 
 
 def vit(**options):
-    config = {
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "image_size": 8,
-        "patch_size": 4,
-        "num_channels": 3,
-    }
+    config = {**_SMALL, "image_size": 8, "patch_size": 4, "num_channels": 3}
     return transformers.ViTModel(transformers.ViTConfig(**{**config, **options}))
 
 

@@ -28,17 +28,8 @@ _FREE = frozenset(
         *("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "select", "unsqueeze", "squeeze"),
         *("split", "split_with_sizes", "reshape", "alias", "detach", "clone", "_to_copy", "copy_", "cat", "index"),
         *("embedding", "gather", "arange", "empty", "zeros", "ones", "full", "zeros_like", "full_like", "new_zeros"),
-        *(
-            "new_ones",
-            "index_copy_",
-            "pixel_shuffle",
-            "fill_",
-            "scalar_tensor",
-            "lift_fresh",
-            "_local_scalar_dense",
-            "unbind",
-            "index_select",
-        ),
+        *("new_ones", "index_copy_", "pixel_shuffle", "fill_", "scalar_tensor", "lift_fresh", "_local_scalar_dense"),
+        *("unbind", "index_select"),
     )
 )
 

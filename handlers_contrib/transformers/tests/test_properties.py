@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
-from hf_models import BUILDERS, build, ids
+from hf_models import BUILDERS, build, ids, inputs
 from hf_oracle import observe
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,8 +105,6 @@ def test_heads(name, kind, options, extra):
 @pytest.mark.parametrize("name", [name for name in BUILDERS if name != "vit"])
 @pytest.mark.parametrize("extra", [{"output_attentions": True}, {"output_hidden_states": True}, {"return_dict": False}])
 def test_how_outputs_are_returned_changes_nothing(name, extra):
-    from hf_models import inputs
-
     plain = torchscan.crawl_module(build(name), kwargs=inputs(name))["totals"]
     found = torchscan.crawl_module(build(name), kwargs={**inputs(name), **extra})["totals"]
     for metric in ("module_flops", "macs", "dmas"):

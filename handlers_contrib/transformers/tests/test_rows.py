@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hf_models import build, inputs
+from hf_models import CACHE, build, ids, inputs
+from transformers import DynamicCache, ViTModel
 
 import torchscan
 
@@ -118,9 +119,6 @@ def test_sdpa_with_a_causal_hint_has_no_mask_stage():
 
 
 def test_a_decoding_step_reads_the_cached_keys():
-    from hf_models import CACHE, ids
-    from transformers import DynamicCache
-
     model = build("gpt2", "sdpa")
     cache = DynamicCache(config=model.config)
     with torch.no_grad():
@@ -135,8 +133,6 @@ def test_a_decoding_step_reads_the_cached_keys():
 
 
 def test_masked_patches():
-    from transformers import ViTModel
-
     model = ViTModel(build("vit").config, use_mask_token=True).eval()
     found = rows(model, **inputs("vit"), bool_masked_pos=torch.ones(2, 4, dtype=torch.bool))
     # beside the 160 additions: 2·4·16 = 128 patch features, 8 mask entries: 1 - mask, two products and a sum;

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from hf_models import BATCH, CACHE, CAUSAL, build, ids, inputs
 from torch.autograd.functional import jacobian
+from torchscan_transformers.guard import Unsupported
+from torchscan_transformers.masks import allowed
 from torchscan_transformers.plugin import entries
+from transformers import DynamicCache
 
 import torchscan
 
@@ -292,18 +298,15 @@ def test_a_padding_mask_that_excludes_something_is_unavailable_in_every_attentio
     )
     assert report["totals"]["macs"]["status"] == "complete"
     reasons = {
-        (row["path"].rpartition(".")[2], item["reason"])
+        (item["path"].rpartition(".")[2], item["reason"])
         for item in report["diagnostics"]
         if item["code"] == "unsupported_token_dependencies"
-        for row in [{"path": item["path"]}]
     }
     assert ("attn", "masked_row") in reasons or ("attn", "irregular_mask") in reasons
     assert ("", "padding") in reasons
 
 
 def test_tokens_of_earlier_calls_are_no_tokens_of_this_one():
-    from transformers import DynamicCache
-
     model = build("gpt2")
     cache = DynamicCache(config=model.config)
     with torch.no_grad():
@@ -330,16 +333,11 @@ def test_one_foreign_part_is_enough_to_say_nothing():
 
 
 def test_masks_are_read_once_and_not_kept():
-    import gc
-    import weakref
-
-    from torchscan_transformers import masks as module
-
     mask = torch.zeros(1, 1, 4, 4)
-    assert module.allowed(mask, mask, 4, 4, additive=True) == "full"
+    assert allowed(mask, mask, 4, 4, additive=True) == "full"
     mask[0, 0, 0, 1] = float("-inf")
-    with pytest.raises(module.Unsupported):  # changed in place: read again
-        module.allowed(mask, mask, 4, 4, additive=True)
+    with pytest.raises(Unsupported):  # changed in place: read again
+        allowed(mask, mask, 4, 4, additive=True)
     reference = weakref.ref(mask)
     del mask
     gc.collect()

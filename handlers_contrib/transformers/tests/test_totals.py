@@ -6,6 +6,7 @@ import pytest
 import torch
 from hf_models import BATCH, BUILDERS, CACHE, CAUSAL, TOKENS, build, ids, inputs
 from hf_oracle import observe
+from transformers import DynamicCache, StaticCache, T5Config, T5ForSequenceClassification, ViTConfig, ViTModel
 
 import torchscan
 
@@ -74,8 +75,6 @@ def test_a_prepared_mask(name):
 @pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("name", CAUSAL)
 def test_tokens_after_a_cached_prompt(name, length):
-    from transformers import DynamicCache
-
     for attention in ("eager", "sdpa"):
         model = build(name, attention)
         caches = []
@@ -92,8 +91,6 @@ def test_tokens_after_a_cached_prompt(name, length):
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", ["mistral", "qwen2"])
 def test_a_sliding_window(name, attention):
-    from transformers import DynamicCache
-
     options = {"sliding_window": 3}
     if name == "qwen2":
         options |= {"use_sliding_window": True, "max_window_layers": 1}
@@ -109,8 +106,6 @@ def test_a_sliding_window(name, attention):
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_a_static_cache(attention):
-    from transformers import StaticCache
-
     model = build("llama", attention)
     caches = [StaticCache(config=model.config, max_cache_len=9) for _ in range(2)]
     for step in (4, 1):
@@ -170,8 +165,6 @@ def test_larger_images_resample_the_positions():
 
 
 def test_masked_patches():
-    from transformers import ViTConfig, ViTModel
-
     config = build("vit").config
     assert isinstance(config, ViTConfig)
     model = ViTModel(config, use_mask_token=True).eval()
@@ -179,8 +172,6 @@ def test_masked_patches():
 
 
 def test_a_classification_head():
-    from transformers import T5Config, T5ForSequenceClassification
-
     config = T5Config(**{**build("t5").config.to_dict(), "num_labels": 3, "eos_token_id": 1})
     model = T5ForSequenceClassification(config).eval()
     tokens = ids()

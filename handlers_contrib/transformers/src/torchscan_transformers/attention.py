@@ -190,15 +190,15 @@ def dims(call: torchscan.ModuleCall, facts: Facts) -> AttentionDims:
     )
 
 
-def counts(call: torchscan.ModuleCall, facts: Facts) -> dict[str, Any]:
-    """Return FLOPs, MACs and DMAs of the own body of one attention call."""
+def counts(call: torchscan.ModuleCall, facts: Facts) -> Counts:
+    """Return what the own body of one attention call costs.
+
+    Raises:
+        Unsupported: the call is outside the formula.
+
+    """
     sizes = dims(call, facts)
-    return estimates(attention(sizes) if sizes.batch else NOTHING)
-
-
-def estimates(found: Counts) -> dict[str, Any]:
-    """Return counts as a handler's estimates."""
-    return found._asdict()
+    return attention(sizes) if sizes.batch else NOTHING
 
 
 def _width(module: Any, projection: Any, expected: int) -> None:

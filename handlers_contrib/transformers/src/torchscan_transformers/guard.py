@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 import torchscan
+from torchscan_transformers.formulas import Counts
 from torchscan_transformers.sources import Sources, resolve
 
 COUNTS = ("module_flops", "macs", "dmas")
@@ -35,7 +36,8 @@ class Unsupported(Exception):
         self.message = message
 
 
-Estimate = Callable[..., dict[str, Any]]
+#: What a call costs, or estimates with a state in place of some of the counts; none at all leaves the call to others.
+Estimate = Callable[..., Counts | dict[str, Any]]
 Relate = Callable[..., torchscan.TokenDependencies]
 
 
@@ -68,7 +70,7 @@ class Guarded:
             facts = () if self.read is None else (self.read(call),)
         except Unsupported as error:
             return _answer(error, error if tokens is not None else None)
-        found: dict[str, Any] | Unsupported
+        found: Counts | dict[str, Any] | Unsupported
         relation: torchscan.TokenDependencies | Unsupported | None = None
         try:
             found = self.counts(call, *facts)
@@ -81,7 +83,7 @@ class Guarded:
                 relation = error
         return _answer(found, relation)
 
-    def handler(self) -> Estimate:
+    def handler(self) -> Callable[[torchscan.ModuleCall], dict[str, Any]]:
         """Return this as a function that goes by the name of its formula, which is what reports say as the method."""
 
         def answer(call: torchscan.ModuleCall) -> dict[str, Any]:
@@ -103,10 +105,12 @@ class Guarded:
 
 
 def _answer(
-    found: dict[str, Any] | Unsupported, relation: torchscan.TokenDependencies | Unsupported | None
+    found: Counts | dict[str, Any] | Unsupported, relation: torchscan.TokenDependencies | Unsupported | None
 ) -> dict[str, Any]:
     """Return estimates, reasons in place of what is missing."""
-    if isinstance(found, Unsupported):
+    if isinstance(found, Counts):
+        found = found._asdict()
+    elif isinstance(found, Unsupported):
         found = dict.fromkeys(COUNTS, torchscan.Unavailable(found.reason, message=found.message))
     answer = {**SPATIAL, **found}
     if isinstance(relation, Unsupported):

@@ -97,11 +97,13 @@ class Sources:
         self._seen = None
         seen = []
         for name in self.names:
-            owner, function = name.rpartition(".")[0] if "." in name.partition(":")[2] else None, resolve(name)
+            function = resolve(name)
             if not callable(function) or not _known(function, name):
                 return name
-            scope = vars(resolve(owner)) if owner else vars(sys.modules[name.partition(":")[0]])
-            seen.append((scope, name.replace(":", ".").rpartition(".")[2], function))
+            module, _, path = name.partition(":")
+            owner, _, attribute = path.rpartition(".")
+            scope = vars(resolve(f"{module}:{owner}") if owner else sys.modules[module])
+            seen.append((scope, attribute, function))
         if all(scope.get(name) is function for scope, name, function in seen):
             self._seen = tuple(seen)
         return None

@@ -22,7 +22,6 @@ ASSUMPTIONS = (
 )
 EXCLUSION = "the smallest finite number of a floating-point mask excludes, as the library means it"
 ALL, PREFIX = torchscan.Relation("all"), torchscan.Relation("prefix")
-_PAST = Unsupported("past_tokens", "the output also depends on tokens of earlier calls, which only the cache holds")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -53,8 +52,8 @@ def attention(call: torchscan.ModuleCall, facts: Facts, memory_name: str) -> tor
     name = implementation(call, call.module)
     target = token_features(facts.queries)[1]
     source = source_length(call, facts, name)
-    if facts.memory is None and source != target:
-        raise Unsupported(_PAST.reason, _PAST.message)
+    if facts.memory is None:
+        _require_no_past(source, target)
     if facts.memory is not None and facts.cache is not None:
         raise Unsupported(
             "cached_memory", "whether keys come from this call or from the cache is not known; pass use_cache=False"
@@ -80,6 +79,23 @@ def attention(call: torchscan.ModuleCall, facts: Facts, memory_name: str) -> tor
         ((memory_name,), int(facts.memory.shape[1]), kind),
         masked=masked,
     )
+
+
+def _require_no_past(source: int | None, target: int) -> None:
+    """Accept self-attention to the tokens of the call alone.
+
+    Args:
+        source: S, the number of keys; `None` where it is not known.
+        target: T, the number of tokens of the call.
+
+    Raises:
+        Unsupported: there are other keys.
+
+    """
+    if source != target:
+        raise Unsupported(
+            "past_tokens", "the output also depends on tokens of earlier calls, which only the cache holds"
+        )
 
 
 def _causal(call: torchscan.ModuleCall, module: Any, mask: Any, name: str, target: int, source: int) -> bool:
@@ -117,8 +133,8 @@ def layer(call: torchscan.ModuleCall, attention_path: str) -> torchscan.TokenDep
         module = getattr(module, part)
     name = implementation(call, module)
     cache = argument(call, "cache", "past_key_values")
-    if cache is not None and cached_length(cache, module.layer_idx, length, cross=False) != length:
-        raise Unsupported(_PAST.reason, _PAST.message)
+    if cache is not None:
+        _require_no_past(cached_length(cache, module.layer_idx, length, cross=False), length)
     mask = argument(call, "attention_mask")
     causal = _causal(call, module, mask, name, length, length)
     kind = PREFIX if causal else ALL
@@ -156,8 +172,8 @@ def model(call: torchscan.ModuleCall, *, causal: bool, output: str) -> torchscan
     if tuple(result.shape[:2]) != tuple(tokens.shape[:2]):
         raise Unsupported("sliced_output", "the output has other tokens than the input; pass logits_to_keep=0")
     cache = argument(call, "cache", "past_key_values")
-    if cache is not None and cached_length(cache, 0, length, cross=False) != length:
-        raise Unsupported(_PAST.reason, _PAST.message)
+    if cache is not None:
+        _require_no_past(cached_length(cache, 0, length, cross=False), length)
     if length > (_window(config) or length):
         raise Unsupported("sliding_window", "a sliding window shorter than the input has no relation")
     mask = argument(call, "attention_mask")
