@@ -1,13 +1,13 @@
-"""The pages about reports: their commands run, and they name every field."""
+"""The pages about reports: the commands of the workflow run, and every field and reason is named."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import attrs
-import pytest
 from click.testing import CliRunner
 
 from core.report_builder import DATA
@@ -18,37 +18,18 @@ from torchscan.report.gate import TOTALS
 from torchscan.report.json_schema import report_schema
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = [DOCS / "how-to" / "compare-and-share.md", DOCS / "how-to" / "gate-a-pull-request.md"]
+GATE = DOCS / "how-to" / "gate-a-pull-request.md"
 
 
-def commands() -> list[str]:
-    found = []
-    for page in PAGES:
-        for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.S):
-            found += block.splitlines()
-        # the last step of the workflow
-        found += re.findall(r"- run: (torchscan check .*)", page.read_text())
-    return found
-
-
-@pytest.mark.parametrize("command", commands())
-def test_the_commands_of_the_pages_run(command, tmp_path, monkeypatch):
+def test_the_commands_of_the_workflow_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    content = (DATA / "v1" / "convolutions.json").read_text()
-    for name in ("report.json", "main.json", "before.json", "after.json"):
-        (tmp_path / name).write_text(content)
-    program, *arguments = shlex.split(command)
-    assert program == "torchscan"
-    if command.endswith((".html", ".svg")):
-        pytest.importorskip("torchscan.report.svg")
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 0, done.output
-    if "-o" in arguments:
-        assert Path(arguments[arguments.index("-o") + 1]).read_text()
-
-
-def test_there_are_commands():
-    assert len(commands()) > 12
+    for name in ("report.json", "main.json"):
+        shutil.copy(DATA / "v1" / "convolutions.json", name)
+    commands = [shlex.split(line) for line in re.findall(r"- run: torchscan (.*)", GATE.read_text())]
+    assert [name for name, *_ in commands] == ["compare", "check"]
+    for command in commands:
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 0, done.output
 
 
 def test_the_reference_names_every_field_and_kind():
@@ -63,6 +44,6 @@ def test_the_reference_names_every_field_and_kind():
 
 
 def test_the_gate_page_names_every_reason_it_explains():
-    page = PAGES[1].read_text()
+    page = GATE.read_text()
     for word in ("over_budget", "unproven", "incomparable", *TOTALS):
         assert f"`{word}`" in page

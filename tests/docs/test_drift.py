@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
@@ -39,21 +38,13 @@ SOURCES = sorted(
 )
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 # -- reference pages -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", ["cli.md", "diagnostics.md"])
 def test_a_generated_page_is_current(page: str):
-    assert text(f"docs/reference/{page}") == script("generate_reference").PAGES[page](), "run make pages"
+    pages = runpy.run_path(str(ROOT / "scripts" / "generate_reference.py"))["PAGES"]
+    assert text(f"docs/reference/{page}") == pages[page](), "run make pages"
 
 
 def test_every_code_has_a_section_and_a_remedy_and_is_reported_somewhere():

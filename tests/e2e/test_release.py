@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import runpy
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,14 +16,8 @@ from installed import ROOT, Environment, build_wheel, clean_environment, write_w
 PROJECTS = {"torchscan": ROOT, **{name: ROOT / "handlers_contrib" / name for name in ("einops", "transformers")}}
 
 
-@pytest.fixture(scope="module")
-def check_dist() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_dist", ROOT / "scripts" / "check_dist.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+#: Archive to what is wrong with it, in words.
+faults = runpy.run_path(str(ROOT / "scripts" / "check_dist.py"))["faults"]
 
 
 def build_sdist(project: Path, folder: Path) -> Path:
@@ -42,13 +35,11 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("name", PROJECTS)
-def test_the_sdist_builds_the_wheel_of_the_tree(
-    name: str, wheels: dict[str, Path], tmp_path: Path, check_dist: ModuleType
-):
+def test_the_sdist_builds_the_wheel_of_the_tree(name: str, wheels: dict[str, Path], tmp_path: Path):
     sdist = build_sdist(PROJECTS[name], tmp_path)
     wheel = build_wheel(sdist, tmp_path)
-    assert check_dist.faults(sdist) == []
-    assert check_dist.faults(wheel) == []
+    assert faults(sdist) == []
+    assert faults(wheel) == []
     assert contents(wheel) == contents(wheels[name])
     command = [sys.executable, "-m", "twine", "check", "--strict", str(sdist), str(wheel)]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
@@ -73,14 +64,14 @@ def test_a_scan_with_what_the_sdist_installs(environment: Environment, tmp_path:
     assert (totals["macs"]["value"], totals["dmas"]["value"]) == (208, 352)
 
 
-def test_a_faulty_wheel_is_named(tmp_path: Path, check_dist: ModuleType):
+def test_a_faulty_wheel_is_named(tmp_path: Path):
     files = {
         "torchscan_bad/__init__.py": "",
         "torchscan_bad/__pycache__/x.pyc": "",
         "torchscan_bad/tests/test_it.py": "",
     }
     wheel = write_wheel(tmp_path, "torchscan-bad", "1.0", files, "[torchscan]\nbad = torchscan_bad\n")
-    assert set(check_dist.faults(wheel)) == {
+    assert set(faults(wheel)) == {
         "contains torchscan_bad/__pycache__/x.pyc",
         "installs torchscan_bad/tests/test_it.py",
         "lacks torchscan_bad/py.typed",
