@@ -25,7 +25,8 @@ def itself(tensor: torch.Tensor) -> torch.Tensor | None:
     return None if tensor.is_meta else tensor
 
 
-@attrs.frozen(eq=False)
+# Without slots, as it is built once per module call: twice as fast.
+@attrs.frozen(eq=False, slots=False)
 class ModuleCall:
     """One completed invocation of one `nn.Module`, as a handler sees it.
 

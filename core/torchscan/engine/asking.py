@@ -130,7 +130,8 @@ class Asker:
             return self._refuse(
                 record, candidate, wanted, "invalid", f"returned {type(result).__name__}, expected a mapping of metrics"
             )
-        states, sources = record.states, record.sources
+        states = record.states
+        first = not states
         decided = 0
         for name, value in answers:
             bit = BITS.get(name) if type(name) is str else None
@@ -154,7 +155,12 @@ class Asker:
                 except BadResult as error:
                     value = failure_state(candidate, "field", f"{name}: {error}")
             states[name] = value
-            sources[name] = candidate
+        if first:
+            record.sources = dict.fromkeys(states, candidate)
+            record.source = candidate
+        else:
+            record.sources.update((name, candidate) for name in self._names(decided & ~TOKENS))
+            record.source = None
         if handler.subtree_metrics:
             owned = bits_of(handler.subtree_metrics) & wanted
             record.owned |= owned
@@ -162,15 +168,16 @@ class Asker:
                 record.owned_by_caller |= owned
             for name in self._names(owned & ~decided):
                 states[name] = failure_state(candidate, "missing", f"{name}: the handler owns it but left it out")
-                sources[name] = candidate
+                record.sources[name] = candidate
             decided |= owned
         return decided
 
     def _refuse(self, record: CallRecord, candidate: Candidate, wanted: int, cause: str, message: str) -> int:
         """Make every metric that was asked for unavailable: what the handler would have said is unknown."""
-        for name in self._names(wanted & ~TOKENS):
-            record.states[name] = failure_state(candidate, cause, message)
-            record.sources[name] = candidate
+        names = self._names(wanted & ~TOKENS)
+        record.states.update((name, failure_state(candidate, cause, message)) for name in names)
+        record.sources = {**record.sources, **dict.fromkeys(names, candidate)}
+        record.source = None
         record.owned |= bits_of(candidate.handler.subtree_metrics) & wanted
         # A relation is another matter: the row keeps the one that the next tier knows.
         return wanted & ~TOKENS

@@ -11,7 +11,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from torch import nn
 from torch.nn.modules import module as _module
@@ -71,9 +71,11 @@ def _after(module: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any = 
             listener.leave(module, args, kwargs, output)
 
 
+_hears_keywords: Final = "with_kwargs" in inspect.signature(_module.register_module_forward_hook).parameters
+
+
 def _install() -> list[Any]:
-    parameters = inspect.signature(_module.register_module_forward_hook).parameters
-    if "with_kwargs" not in parameters:
+    if not _hears_keywords:
         raise RuntimeError(
             "this PyTorch has no process-wide forward hook with keyword arguments; torchscan needs a newer release"
         )

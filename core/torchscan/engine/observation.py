@@ -58,8 +58,7 @@ class Observation:
         assert self._stack is not None
         self._stack.close()
         self._stack = None
-        # A call cut short by something that is no Exception (an interrupt) is told to nobody else.
-        self._observer.stack.clear()
+        self._observer.forget()
 
     @property
     def calls(self) -> int:

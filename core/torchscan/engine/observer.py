@@ -56,6 +56,7 @@ class Observer:
         self.tree = tree
         self.records: list[CallRecord] = []
         self.stack: list[CallRecord] = []
+        self.tally: dict[OperatorCost, int] | None = None  # that of the innermost call, if no hook can be at work in it
         self._requested = requested
         self._asker = Asker(resolver, call_estimated, readable)
         self._owned = self._asker.owned
@@ -126,6 +127,7 @@ class Observer:
         place.calls += 1
         self.records.append(record)
         stack.append(record)
+        self.tally = None if record.hooked is not None else record.operators
         if self._progress is not None:
             with self._asker.aside():
                 self._progress(len(self.records))
@@ -141,6 +143,7 @@ class Observer:
         record.failed = False
         if module._forward_hooks and has_foreign_hooks(module._forward_hooks):
             self._hooks_follow(record, module)
+        self._point()
         record.module_type = type(module)
         if "forward" in module.__dict__:
             record.replaced = True
@@ -160,6 +163,17 @@ class Observer:
         """Hear that the call raised."""
         if not self._asker.asking and self._unwind(module):
             self.stack.pop()
+            self._point()
+
+    def forget(self) -> None:
+        """Leave the calls that were cut short by something that is no `Exception`, such as an interrupt."""
+        self.stack.clear()
+        self._point()
+
+    def _point(self) -> None:
+        """Point at the tally of the innermost call."""
+        around = self.stack[-1] if self.stack else None
+        self.tally = None if around is None or around.hooked is not None else around.operators
 
     def elsewhere(self, module: nn.Module) -> None:
         """Hear that another thread called a module: what happens in that call is out of sight."""
@@ -226,8 +240,6 @@ class Observer:
         while stack[-1].place.module is not module:
             stack.pop()
         return True
-
-    # -- estimates -----------------------------------------------------------------------------------------------
 
     # -- the spatial chain ---------------------------------------------------------------------------------------
 

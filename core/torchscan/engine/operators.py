@@ -81,7 +81,14 @@ class OperatorCost:
 
 
 class OperatorSink(Protocol):
-    """Where the mode puts what it saw."""
+    """Where the mode puts what it saw.
+
+    Attributes:
+        tally: that of the innermost running call, where it is known without looking; else `None`.
+
+    """
+
+    tally: dict[OperatorCost, int] | None
 
     def current_operators(self) -> dict[OperatorCost, int] | None:
         """Return the tally of the innermost running call, or `None` when nothing of ours is running."""
@@ -413,7 +420,7 @@ class OperatorMode(TorchDispatchMode):
         counting: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._current = sink.current_operators
+        self._sink = sink
         self._book = book
         self._known = book.infos
         self._guard = guard
@@ -421,9 +428,11 @@ class OperatorMode(TorchDispatchMode):
         self._counting = counting
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        tally = self._current()
+        tally = self._sink.tally
         if tally is None:
-            return self._run(func, args, kwargs)
+            tally = self._sink.current_operators()
+            if tally is None:
+                return self._run(func, args, kwargs)
         # Keyed by identity: an overload lives as long as the process, and its own hash is Python code.
         info = self._known.get(id(func)) or self._book.info(func)
         if info.special:

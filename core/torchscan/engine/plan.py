@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import attrs
@@ -32,7 +33,7 @@ class Plan:
     execution: str
     selected: bool
 
-    @property
+    @functools.cached_property
     def bits(self) -> int:
         """The metrics a handler can answer, as bits."""
         if self.mode == "structure":

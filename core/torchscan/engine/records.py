@@ -24,6 +24,7 @@ TOKENS: Final = BITS["token_dependencies"]
 COUNTS: Final = BITS["module_flops"] | BITS["macs"] | BITS["dmas"]
 
 _FAILED: Final = Failed()
+_NO_SOURCES: Final[dict[str, Candidate]] = {}
 _NO_INPUT: Final = CallInput()
 
 
@@ -61,6 +62,7 @@ class CallRecord:
         "place",
         "replaced",
         "silenced",
+        "source",
         "sources",
         "states",
         "stirred",
@@ -94,7 +96,8 @@ class CallRecord:
         self.stirred = False  # a hook below did something, or may have: tokens need not be where a formula expects them
         self.inherited: dict[str, list[CallRecord]] | None = None  # hooked calls below, of a metric that this call owns
         self.states: dict[str, Any] = {}  # int, or a state
-        self.sources: dict[str, Candidate] = {}
+        self.sources: dict[str, Candidate] = _NO_SOURCES
+        self.source: Candidate | None = None  # the one source of all states, where there is one and it did not fail
         self.tokens: TokenDependencies | None = None
         self.tokens_source: Candidate | None = None
         self.chain: Chain | None = None

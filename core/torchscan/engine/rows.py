@@ -117,13 +117,13 @@ class Rows:
         """Return the answer of an earlier call with the same estimates from the same handler, and its key."""
         states = record.states
         # What hooks computed is no part of the estimates that make the key.
-        if not states or len(sources := set(record.sources.values())) != 1 or record.failed or _has_more(record):
+        if not states or record.source is None or record.failed or _has_more(record):
             return None, None
         if self._unobserved and record.parent is None:
             return None, None
         if record.executed and self.audit.contradicts(record, "macs") is not None:
             return None, None
-        key = (*sources, id(owners), *states.items())
+        key = (record.source, id(owners), tuple(states), *states.values())
         try:
             found = self._answers.get(key)
         except TypeError:  # an estimate in wire form

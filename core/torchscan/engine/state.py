@@ -84,7 +84,7 @@ def random_state(tree: ModuleTree) -> Iterator[None]:
     """Put the random generators back as they were, so that a scan does not shift later draws."""
     before = torch.get_rng_state()
     python = random.getstate()
-    numpy: Any = getattr(sys.modules.get("numpy"), "random", None)
+    numpy: Any = sys.modules.get("numpy.random")  # asking NumPy itself would import it
     numpys = None if numpy is None else numpy.get_state()
     # Asking CUDA for its state would initialise it; a model without CUDA tensors must not pay for that.
     devices = (

@@ -20,6 +20,7 @@ class _Tallies:
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self.by_name: dict[str, dict[OperatorCost, int]] = {"": {}}
+        self.tally: dict[OperatorCost, int] | None = None
         self._names: dict[int, str] = {}
         self._keep = modules
         for prefix, root in modules.items():
