@@ -24,7 +24,7 @@ _HOME = {
     "OperatorFormula": "torchscan.contract.operators",
     "TensorSpec": "torchscan.contract.operators",
     "Output": "torchscan.contract.tokens",
-    "Relation": "torchscan.contract.tokens",
+    "Relation": "torchscan.contract.relations",
     "Source": "torchscan.contract.tokens",
     "TokenDependencies": "torchscan.contract.tokens",
     "hookimpl": "torchscan.contract.hookspecs",
@@ -103,8 +103,9 @@ if TYPE_CHECKING:
     from torchscan.contract.handler import CONTRACT_VERSION, HandlerRegistration, ModuleEstimates, ModuleHandler
     from torchscan.contract.hookspecs import hookimpl
     from torchscan.contract.operators import OperatorCall, OperatorFormula, TensorSpec
+    from torchscan.contract.relations import Relation
     from torchscan.contract.states import NOT_APPLICABLE, Complete, Partial, Unavailable
-    from torchscan.contract.tokens import Output, Relation, Source, TokenDependencies
+    from torchscan.contract.tokens import Output, Source, TokenDependencies
     from torchscan.engine.causality import check_causal
     from torchscan.engine.scanner import Scanner, crawl_module, measure_flops, scan, summary
     from torchscan.engine.sweeps import sweep
