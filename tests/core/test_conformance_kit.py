@@ -352,6 +352,26 @@ def test_work_that_a_handler_leaves_behind_for_later_is_a_leak():
     assert check_handler(lambda call: {"macs": 0}, [fresh], checks=["no_operator_leaks"]).ok
 
 
+def test_modules_with_random_weights_are_made_alike():
+    class Sometimes(nn.Module):
+        """Computes more or less, as its weight has it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(1))
+
+        def forward(self, x):
+            return x + 1 if self.weight < 0.5 else x + 1 + 1
+
+    def fresh():
+        return Sometimes(), (torch.ones(2),), {}
+
+    for seed in range(6):
+        torch.manual_seed(seed)
+        results = check_handler(lambda call: {"macs": 0}, [fresh], checks=["no_operator_leaks"])
+        assert results.ok, results.failures
+
+
 def test_arithmetic_inside_a_handler_is_no_leak():
     def compares(call):
         assert bool((call.output == call.output).all())
@@ -472,6 +492,30 @@ def test_a_registration_is_checked_with_modules_it_claims():
     assert check_handler(HandlerRegistration(f"{__name__}.Projection", good), CALLS).ok
     with pytest.raises(ValueError, match="is of a ReLU"):
         check_handler(registration, [(nn.ReLU(), (torch.ones(1),))])
+
+
+class PositionalOnly(nn.Module):
+    def forward(self, x, /):
+        return x * 2
+
+
+class AnyNumber(nn.Module):
+    def forward(self, *tensors):
+        return sum(tensors)
+
+
+class Wrapper(nn.Module):
+    def forward(self, *args, **kwargs):
+        return args[0] * 2
+
+
+@pytest.mark.parametrize("module", [PositionalOnly(), AnyNumber(), Wrapper()], ids=lambda module: type(module).__name__)
+def test_arguments_that_have_no_names_have_one_spelling(module):
+    def counts_positions(call):
+        return {"module_flops": len(call.args)}
+
+    results = check_handler(counts_positions, [(module, (torch.ones(3),))])
+    assert results.ok, results.failures
 
 
 def test_a_check_of_your_own_runs_beside_the_others():

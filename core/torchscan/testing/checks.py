@@ -6,16 +6,15 @@ handler keeps the contract, and raises `ConformanceError` where it does not.
 
 from __future__ import annotations
 
-import gc
+import inspect
 import json
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from torchscan.contract.call import ALL_REQUESTS, ModuleCall
 from torchscan.contract.handler import HandlerRegistration, ModuleHandler
@@ -23,6 +22,7 @@ from torchscan.contract.states import COUNT_METRICS, METRICS, Complete, MetricSt
 from torchscan.contract.tokens import TokenDependencies
 from torchscan.engine.estimates import BadResult, WireState, checked_state, checked_tokens
 from torchscan.report.schema import Report
+from torchscan.testing.lifetimes import alive_after
 from torchscan.testing.oracle import OracleError, count_contractions
 from torchscan.testing.samples import ConformanceError, Sample, ask, completed, scanned, subject
 from torchscan.testing.snapshots import (
@@ -154,10 +154,9 @@ def asking_for_less_changes_nothing(handler: Any, sample: Sample) -> None:
 def spelling_changes_nothing(handler: Any, sample: Sample) -> None:
     """Arguments passed by name count like the same ones passed by position."""
     with completed(sample) as call:
-        names = call.arguments
-        by_name = ModuleCall(call.module, (), _by_name(call), call.output)
-        if len(call.args) + len(call.kwargs) == 0 or dict(by_name.arguments).keys() != dict(names).keys():
+        if (named := _by_name(call)) is None:
             return
+        by_name = ModuleCall(call.module, (), named, call.output)
         if (name := _first_difference(_answers(handler, call), _answers(handler, by_name))) is not None:
             raise ConformanceError(f"with every argument passed by name, the handler answers {name} differently")
 
@@ -183,7 +182,9 @@ def no_operator_leaks(handler: Any, sample: Sample) -> None:
     registration = subject(handler, module)
     silent = attrs.evolve(registration, handler=ModuleHandler(_silent))
     counted = []
+    random_state = torch.get_rng_state()
     for candidate in (silent, registration):
+        torch.set_rng_state(random_state)  # what a model computes may hang on its weights, which must be the same
         recorder = _Recorder()
         with recorder:
             report = scanned(sample, candidate)
@@ -233,7 +234,7 @@ def result_survives_json(handler: Any, sample: Sample) -> None:
 def no_activation_is_kept(handler: Any, sample: Sample) -> None:
     """No reference to an argument, an output or the call outlives the handler."""
     # What the module itself keeps, such as a cache, stays alive without any handler too.
-    if kept := sorted(_alive(handler, sample) - _alive(_silent, sample)):
+    if kept := sorted(alive_after(handler, sample) - alive_after(_silent, sample)):
         raise ConformanceError(f"the handler keeps a reference to {', '.join(kept)}")
 
 
@@ -356,59 +357,16 @@ def _changed(call: ModuleCall, change: Callable[[torch.Tensor], torch.Tensor]) -
     return attrs.evolve(call, args=args, kwargs=kwargs, output=output)
 
 
-def _copied(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    copies: dict[int, torch.Tensor] = {}
-
-    def copy(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        if id(leaf) not in copies:
-            copies[id(leaf)] = leaf.detach().clone()
-        return copies[id(leaf)]
-
-    return tree_map(copy, (tuple(args), dict(kwargs)))  # type: ignore[no-any-return]
-
-
-def _alive(handler: Any, sample: Sample) -> set[str]:
-    """Return the names of what is still there after the handler has answered."""
-    watched = _watched(handler, sample)
-    if any(reference() is not None for _, reference in watched):
-        gc.collect()  # only a cycle, perhaps
-    return {name for name, reference in watched if reference() is not None}
-
-
-def _watched(handler: Any, sample: Sample) -> list[tuple[str, weakref.ref[Any]]]:
-    """Ask the handler and return weak references to everything that must be gone afterwards."""
-    module, args, kwargs = sample.make()
-    lasting = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
-    # The caller may hold on to the arguments of a call given as a tuple; nobody holds these.
-    args, kwargs = _copied(args, kwargs)
-    fresh = [(module, args, kwargs)]
-    del args, kwargs
-    watched: list[tuple[str, weakref.ref[Any]]] = []
-    with completed(attrs.evolve(sample, make=fresh.pop)) as call:
-        ask(handler, call)
-        watched.append(("the call", weakref.ref(call)))
-        for name, value in (("args", call.args), ("kwargs", dict(call.kwargs)), ("output", call.output)):
-            tensors = [tensor for tensor in _tensors(value) if id(tensor) not in lasting]
-            watched.extend((f"{name}, tensor {i}", weakref.ref(tensor)) for i, tensor in enumerate(tensors))
-        del value, tensors, call
-    return watched
-
-
 def _silent(call: ModuleCall) -> dict[str, Any]:
     return {}
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor))
-
-
-def _by_name(call: ModuleCall) -> dict[str, Any]:
-    """Return the passed arguments by their names; what the caller left out stays left out."""
-    passed = dict(call.kwargs)
-    passed.update(zip(call.arguments, call.args, strict=False))
-    return passed
+def _by_name(call: ModuleCall) -> dict[str, Any] | None:
+    """Return the passed arguments by their names, `None` where one has no name; what was left out stays left out."""
+    parameters = list(inspect.signature(call.module.forward).parameters.values())[: len(call.args)]
+    if len(parameters) < len(call.args) or any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
+        return None
+    return {**call.kwargs, **{p.name: value for p, value in zip(parameters, call.args, strict=True)}}
 
 
 def _one_each(call: ModuleCall) -> dict[str, int]:

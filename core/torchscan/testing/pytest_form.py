@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torchscan.testing.runner import Check, Oracle, planned
+from torchscan.testing.runner import Check, Oracle, listed, planned
 from torchscan.testing.samples import Calls, ConformanceError
 
 __all__ = ["conformance", "conformance_cases"]
@@ -31,9 +31,8 @@ def conformance_cases(
     expected = dict(expected_failures or {})
     cases = []
     for check_name, check, sample in planned(handler, calls, checks, expected, oracle):
-        key = f"{check_name}[{sample.name}]"
-        reason = expected.get(key, expected.get(check_name))
-        marks = () if reason is None else pytest.mark.xfail(reason=reason, strict=True, raises=ConformanceError)
+        key = listed(expected, check_name, sample.name)
+        marks = () if key is None else pytest.mark.xfail(reason=expected[key], strict=True, raises=ConformanceError)
         identifier = "-".join(part for part in (name, sample.name, check_name) if part)
         cases.append(pytest.param(functools.partial(check, handler, sample), id=identifier, marks=marks))
     return cases

@@ -14,7 +14,7 @@ from torchscan.contract.handler import HandlerRegistration, ModuleHandler
 from torchscan.testing.checks import CHECKS, macs_match_the_dispatcher
 from torchscan.testing.samples import Calls, ConformanceError, Sample, samples
 
-__all__ = ["Check", "CheckResult", "CheckResults", "Oracle", "check_handler", "planned"]
+__all__ = ["Check", "CheckResult", "CheckResults", "Oracle", "check_handler", "listed", "planned"]
 
 Check: TypeAlias = Callable[[Any, Sample], None]
 Oracle: TypeAlias = bool | Callable[[ModuleCall], int]
@@ -95,7 +95,7 @@ def check_handler(
     hits = dict.fromkeys(expected, False)
     results: list[CheckResult] = []
     for name, check, sample in planned(handler, calls, checks, expected, oracle):
-        key = _listed(expected, name, sample.name)
+        key = listed(expected, name, sample.name)
         try:
             check(handler, sample)
         except ConformanceError as error:
@@ -159,5 +159,6 @@ def _fits(handler: Any, sample: Sample) -> None:
         raise ValueError(f"the call {sample.name!r} is of a {type(module).__name__}, which {target} does not claim")
 
 
-def _listed(expected: Mapping[str, str], check: str, call: str) -> str | None:
+def listed(expected: Mapping[str, str], check: str, call: str) -> str | None:
+    """Return the key under which a check of a call is expected to fail, `None` where it is not."""
     return next((key for key in (f"{check}[{call}]", check) if key in expected), None)
