@@ -11,6 +11,7 @@ from torch import nn
 from core.overrides_support import METRICS, Block, Leaf, Other, X, constant, row, run
 from torchscan import (
     Complete,
+    HandlerRegistration,
     ModuleHandler,
     Scanner,
     Unavailable,
@@ -122,6 +123,8 @@ class Untouched(nn.Module):
         ({Leaf: {"macs": 7}}, TypeError, r"custom_modules\[Leaf\]"),
         ({Leaf: None}, TypeError, r"custom_modules\[Leaf\]"),
         ({Leaf: Complete}, TypeError, r"custom_modules\[Leaf\]"),
+        # its own target, match and contract would count for nothing here
+        ({Leaf: HandlerRegistration(Other, constant(), "exact")}, TypeError, r"custom_modules\[Leaf\]"),
     ],
 )
 @pytest.mark.parametrize("entry", [scan, crawl_module])

@@ -14,11 +14,11 @@ from torchscan._version import __version__
 from torchscan.contract.diagnostics import Diagnostic
 from torchscan.plugins.records import GROUP, PluginInfo
 
-__all__ = ["Candidate", "discover", "unmet_requirement"]
+__all__ = ["DeclaredPlugin", "discover", "unmet_requirement"]
 
 
 @attrs.frozen(eq=False)
-class Candidate:
+class DeclaredPlugin:
     """A declared plugin that is not imported yet."""
 
     info: PluginInfo
@@ -26,14 +26,14 @@ class Candidate:
     requires: tuple[str, ...] = ()
 
 
-def discover() -> tuple[tuple[Candidate, ...], tuple[Diagnostic, ...]]:
+def discover() -> tuple[tuple[DeclaredPlugin, ...], tuple[Diagnostic, ...]]:
     """Return every declared plugin, and what could not be read.
 
     The order is that of the names, then of the distributions' names, whatever the order on the path; `torchscan`'s
     own come first among equal names. A distribution that is on the path twice counts once, the first one, as it
     would be imported.
     """
-    candidates: list[Candidate] = []
+    candidates: list[DeclaredPlugin] = []
     problems: list[Diagnostic] = []
     for distribution in _installed():
         try:
@@ -107,17 +107,17 @@ def _declared(distribution: Distribution) -> list[EntryPoint]:
     return list(dict.fromkeys(distribution.entry_points.select(group=GROUP)))
 
 
-def _candidate(distribution: Distribution, entry_point: EntryPoint) -> Candidate:
+def _candidate(distribution: Distribution, entry_point: EntryPoint) -> DeclaredPlugin:
     name = _name(distribution) or "?"
     info = PluginInfo(entry_point.name, name, _version(distribution), entry_point.value)
     try:
         requires = tuple(distribution.requires or ())
     except Exception:
         requires = ()
-    return Candidate(info, entry_point, requires)
+    return DeclaredPlugin(info, entry_point, requires)
 
 
-def _order(candidate: Candidate) -> tuple[str, bool, str, str]:
+def _order(candidate: DeclaredPlugin) -> tuple[str, bool, str, str]:
     distribution = canonicalize_name(candidate.info.distribution or "")
     return candidate.info.name, distribution != "torchscan", distribution, candidate.info.module or ""
 

@@ -6,16 +6,14 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pluggy
 
 from torchscan.contract import hookspecs
-from torchscan.plugins.discovery import Candidate, unmet_requirement
+from torchscan.contract.diagnostics import Diagnostic
+from torchscan.plugins.discovery import DeclaredPlugin, unmet_requirement
 from torchscan.plugins.records import GROUP, PluginInfo
-
-if TYPE_CHECKING:
-    from torchscan.contract.diagnostics import Diagnostic
 
 __all__ = ["HOOKS", "PluginProblem", "connect", "guarded", "implements", "import_plugin", "offers"]
 
@@ -48,13 +46,11 @@ class PluginProblem(Exception):
 
     def diagnostic(self, info: PluginInfo) -> Diagnostic:
         """Return this problem as a diagnostic about `info`."""
-        from torchscan.contract.diagnostics import Diagnostic
-
         text = f"{info.label} is set aside: {self.message}"
         return Diagnostic(self.code, text, severity="error", plugin=info.name, reason=self.reason)
 
 
-def import_plugin(candidate: Candidate) -> object:
+def import_plugin(candidate: DeclaredPlugin) -> object:
     """Import a declared plugin.
 
     Raises:

@@ -20,7 +20,7 @@ import pluggy
 from packaging.utils import canonicalize_name
 
 from torchscan.contract.diagnostics import Diagnostic
-from torchscan.plugins.discovery import Candidate, discover
+from torchscan.plugins.discovery import DeclaredPlugin, discover
 from torchscan.plugins.loading import PluginProblem, connect, guarded, implements, import_plugin, offers
 from torchscan.plugins.messages import (
     contract_mismatch,
@@ -193,7 +193,7 @@ class PluginHost:
         for name, group in groupby(left, key=lambda candidate: candidate.info.name):
             self._add_installed(name, list(group))
 
-    def _add_explicit(self, candidates: tuple[Candidate, ...]) -> None:
+    def _add_explicit(self, candidates: tuple[DeclaredPlugin, ...]) -> None:
         known = {candidate.info.module: candidate.info for candidate in candidates}
         seen: list[object] = []
         for plugin in self._explicit:
@@ -209,7 +209,7 @@ class PluginHost:
             else:
                 self._add(_Slot(info), lambda plugin=plugin: plugin)  # type: ignore[misc]
 
-    def _add_installed(self, name: str, group: list[Candidate]) -> None:
+    def _add_installed(self, name: str, group: list[DeclaredPlugin]) -> None:
         """Add the one plugin of that name that is to be used.
 
         The first distribution by name keeps it, unless it fails: a broken pack must not hide a working one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
@@ -13,7 +13,7 @@ from torchscan.contract.diagnostics import Diagnostic
 from torchscan.contract.handler import HandlerRegistration, ModuleHandler
 
 if TYPE_CHECKING:
-    from torchscan.plugins.manager import OfferedHandler
+    from torchscan.plugins.records import OfferedHandler
 
 __all__ = ["Candidate", "Resolver", "caller_registrations", "qualified_name"]
 
@@ -52,7 +52,7 @@ def caller_registrations(custom_modules: Mapping[Any, Any] | None) -> tuple[Hand
 
     Raises:
         TypeError: a key or a value has the wrong type; the message names the key.
-        ValueError: a name is not dotted, or the contract does not match; the message names the key.
+        ValueError: a name is not dotted; the message names the key.
 
     """
     if custom_modules is None:
@@ -70,8 +70,6 @@ def caller_registrations(custom_modules: Mapping[Any, Any] | None) -> tuple[Hand
             raise TypeError(
                 f"custom_modules key {key!r} must be a class derived from torch.nn.Module, or its dotted name"
             )
-        if isinstance(value, HandlerRegistration):
-            value = value.handler
         if isinstance(value, type) or not callable(value):
             raise TypeError(
                 f"custom_modules[{_key_name(key)}] must be a ModuleHandler or a callable taking a ModuleCall, "
@@ -184,8 +182,8 @@ class Resolver:
         )
 
 
-def _method(tier: Tier, plugin: str, handler: Callable[..., Any]) -> str:
+def _method(tier: Tier, plugin: str, handler: ModuleHandler) -> str:
     if tier == "native":
         return NATIVE_METHOD
-    name = qualified_name(handler.estimate if isinstance(handler, ModuleHandler) else handler)
+    name = qualified_name(handler.estimate)
     return f"custom_module_handler:{name}" if tier == "caller" else f"plugin:{plugin}:{name}"
