@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
+from torch import nn
 
 from core.report_builder import bound, known, layer, report, reports, unknown
+from torchscan import scan
 from torchscan.contract.states import Complete, Partial, Unavailable
 from torchscan.report.plot import METRICS, CallTree, Covered
 from torchscan.report.schema import MetricOwner, ParameterCount, Report
@@ -124,6 +127,34 @@ def test_where_nothing_is_known_the_calls_share_the_width():
     sizes = CallTree(report(layer("", "Model"), *rows)).sizes("macs")
     assert isinstance(sizes.total[0], Unavailable)
     assert sizes.share == pytest.approx((1, 0.25, 0.25, 0.25, 0.25))
+
+
+def test_a_bound_of_zero_makes_nothing_known_as_in_the_totals_of_a_scan():
+    class Leaf(nn.Module):
+        """What no handler knows."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return x * self.weight
+
+    class Sum(nn.Module):
+        """Arithmetic that nobody accounts for, beside it: at least 0."""
+
+        def __init__(self):
+            super().__init__()
+            self.leaf = Leaf()
+
+        def forward(self, x):
+            return self.leaf(x) + x
+
+    drawn = scan(nn.Sequential(Sum()), (4,))
+    sizes = CallTree(drawn).sizes("module_flops")
+    assert at_least(sizes.own[1]) == 0
+    assert drawn.totals.module_flops.status == "unavailable"
+    assert [type(state) for state in sizes.total] == [Unavailable] * 3
 
 
 def test_many_unknown_calls_take_no_more_than_their_part():

@@ -159,41 +159,27 @@ MetricState: TypeAlias = Complete | Partial | Unavailable
 
 
 def add(left: MetricState, right: MetricState) -> MetricState:
-    """Return the sum of two states.
-
-    Complete and complete is complete. Anything incomplete makes the sum partial with what is known, and with
-    nothing known it is unavailable.
-    """
-    if isinstance(left, Complete) and isinstance(right, Complete):
-        return Complete(exact_sum((left.value, right.value)))
-    known = [
-        state.value if isinstance(state, Complete) else state.known_value
-        for state in (left, right)
-        if not isinstance(state, Unavailable)
-    ]
-    if not known:
-        return left if isinstance(left, Unavailable) and left.reason else right
-    reason = next((s.reason for s in (left, right) if not isinstance(s, Complete) and s.reason), "")
-    return Partial(exact_sum(known), reason)
+    """Return the sum of two states, as `total` does."""
+    return total((left, right))
 
 
 def total(states: Iterable[MetricState]) -> MetricState:
-    """Return the sum of any number of states; the sum of none is complete and zero."""
-    numbers: list[Number] = []
-    any_known = incomplete = any_state = False
+    """Return the sum of any number of states; the sum of none is complete and zero.
+
+    Of complete states alone it is complete. Anything incomplete makes it partial with what is known, and with nothing
+    known it is unavailable. A lower bound of zero says nothing, so it makes nothing known.
+    """
+    known: list[Number] = []
+    incomplete = False
     reason = ""
     for state in states:
-        any_state = True
         if isinstance(state, Complete):
-            numbers.append(state.value)
-            any_known = True
-        else:
-            incomplete = True
-            reason = reason or state.reason
-            if isinstance(state, Partial):
-                numbers.append(state.known_value)
-                any_known = True
-    known = exact_sum(numbers)
+            known.append(state.value)
+            continue
+        incomplete = True
+        reason = reason or state.reason
+        if isinstance(state, Partial) and state.known_value:
+            known.append(state.known_value)
     if not incomplete:
-        return Complete(known)
-    return Partial(known, reason) if any_known or not any_state else Unavailable(reason)
+        return Complete(exact_sum(known))
+    return Partial(exact_sum(known), reason) if known else Unavailable(reason)
