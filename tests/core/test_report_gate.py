@@ -106,6 +106,7 @@ def test_a_verdict_for_people_and_for_programs():
         "fail  DMAs: >= 7 is a lower bound, not complete",
         "3 of 3 checks failed",
     ]
+    assert check_report(one(known(1)), max={"macs": 1}).to_text().endswith("\n1 check passed")
     data = verdict.to_dict()
     assert data["ok"] is False
     assert data["checks"][0] == {

@@ -208,7 +208,7 @@ def test_a_lower_bound_is_no_value_and_an_unknown_number_no_point():
     assert heights(trace) == [1, 4, None]
     assert trace["marker"]["symbol"][:2] == ["circle", "triangle-up-open"]
     assert ">= 4" in html.unescape(trace["text"][1])
-    assert layout["annotations"][0]["text"] == ("3 configurations, 1 without a number, 1 lower bounds (open triangles)")
+    assert layout["annotations"][0]["text"] == "3 configurations, 1 without a number, 1 lower bound (open triangles)"
 
 
 def test_text_of_the_program_stays_text():

@@ -102,11 +102,15 @@ class Verdict:
     def to_text(self) -> str:
         """Return the verdict as text: one line per check, and the sum."""
         lines = [f"{check.outcome:<4}  {check.message}" for check in self.checks]
-        failed = sum(check.outcome == "fail" for check in self.checks)
-        lines.append(f"{failed} of {len(self.checks)} checks failed" if failed else f"{len(self.checks)} checks passed")
-        skipped = sum(check.outcome == "skip" for check in self.checks)
-        if skipped and not failed:
-            lines[-1] = f"{len(self.checks) - skipped} checks passed, {skipped} skipped"
+        passed, failed, skipped = (
+            sum(check.outcome == outcome for check in self.checks) for outcome in ("pass", "fail", "skip")
+        )
+        if failed:
+            lines.append(f"{failed} of {len(self.checks)} checks failed")
+        else:
+            lines.append(
+                f"{passed} check{'' if passed == 1 else 's'} passed{f', {skipped} skipped' if skipped else ''}"
+            )
         return "\n".join(lines)
 
 

@@ -197,8 +197,8 @@ def _missing(rows: Sequence[SweepRow], key: str) -> str:
     results = [result for row in rows if (result := _result(row, key)) is not None]
     unknown = sum(result.status == "unavailable" for result in results)
     bounds = sum(result.status == "partial" for result in results)
-    parts = [f"{len(rows)} configurations"]
+    parts = [f"{len(rows)} configuration{'' if len(rows) == 1 else 's'}"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{unknown} without a number"] if unknown else []
-    parts += [f"{bounds} lower bounds (open triangles)"] if bounds else []
+    parts += [f"{bounds} lower bound{'' if bounds == 1 else 's'} (open triangles)"] if bounds else []
     return ", ".join(parts)
