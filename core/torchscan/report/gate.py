@@ -108,9 +108,7 @@ class Verdict:
         if failed:
             lines.append(f"{failed} of {len(self.checks)} checks failed")
         else:
-            lines.append(
-                f"{passed} check{'' if passed == 1 else 's'} passed{f', {skipped} skipped' if skipped else ''}"
-            )
+            lines.append(f"{passed} check{'s' * (passed != 1)} passed{f', {skipped} skipped' if skipped else ''}")
         return "\n".join(lines)
 
 
