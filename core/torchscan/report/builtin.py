@@ -17,18 +17,11 @@ __all__ = ["torchscan_register_report_formats"]
 def torchscan_register_report_formats() -> Iterable[ReportFormat]:
     """Offer the formats that come with torchscan."""
     return (
-        ReportFormat("text", "torchscan.report.text:render", (".txt",), "a tree table for terminals"),
-        ReportFormat(
-            "html", "torchscan.report.html:render", (".html", ".htm"), "one self-contained page", extra="html"
-        ),
-        ReportFormat("svg", "torchscan.report.svg:render", (".svg",), "a static picture for papers and READMEs"),
-        ReportFormat("markdown", "torchscan.report.markdown:render", (".md",), "tables for pull-request comments"),
-        ReportFormat("csv", "torchscan.report.csv_:render", (".csv",), "one row per call, for spreadsheets"),
-        ReportFormat("json", "torchscan.report.wire:render", (".json",), "the report itself, schema version 1"),
-        ReportFormat(
-            "speedscope",
-            "torchscan.report.speedscope:render",
-            (".speedscope.json",),
-            "the call tree for speedscope.app, weighted by one metric",
-        ),
+        ReportFormat("text", "torchscan.report.text:render", (".txt",)),
+        ReportFormat("html", "torchscan.report.html:render", (".html", ".htm"), extra="html"),
+        ReportFormat("svg", "torchscan.report.svg:render", (".svg",)),
+        ReportFormat("markdown", "torchscan.report.markdown:render", (".md",)),
+        ReportFormat("csv", "torchscan.report.csv_:render", (".csv",)),
+        ReportFormat("json", "torchscan.report.wire:render", (".json",)),
+        ReportFormat("speedscope", "torchscan.report.speedscope:render", (".speedscope.json",)),
     )

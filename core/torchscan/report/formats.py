@@ -78,7 +78,6 @@ class ReportFormat:
         name: what `--format` and `format=` call it.
         render: `(report, options) -> str`, or its place as `"module:function"`, imported on first use.
         suffixes: the file suffixes that select it (`.html`), with their dot.
-        description: one line for `torchscan plugins` and `--help`.
         extra: the extra of its distribution that brings its libraries, as in `pip install 'torchscan[html]'`.
         distribution: the distribution the extra belongs to.
 
@@ -91,7 +90,6 @@ class ReportFormat:
         converter=_suffixes,
         validator=attrs.validators.deep_iterable(attrs.validators.matches_re(r"(\.[a-z0-9]+)+")),
     )
-    description: str = ""
     extra: str | None = attrs.field(default=None, kw_only=True)
     distribution: str = attrs.field(default="torchscan", kw_only=True)
 
