@@ -43,6 +43,9 @@ STORED_0_2_0 = sorted(p for p in (DATA / "v0_2_0").glob("*.json") if not p.name.
 STORED_1 = sorted((DATA / "v1").glob("*.json"))
 STORED = [*STORED_0_2_0, *STORED_1]
 
+#: The relation of a causal call of four tokens.
+CAUSAL = TokenDependencies("complete", (Source(("query",), 1, 4, Relation("prefix")),), Output(1, 4), (), "m")
+
 
 def stored(name: str) -> dict[str, Any]:
     """Return a stored report as JSON reads it; `name` is like `v0_2_0/mixed`."""

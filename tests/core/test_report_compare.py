@@ -8,13 +8,12 @@ import json
 import pytest
 from hypothesis import given, settings
 
-from core.report_builder import bound, known, layer, report, reports, stored, unknown
+from core.report_builder import CAUSAL, bound, known, layer, report, reports, stored, unknown
 from torchscan import Report, compare_reports
 from torchscan.contract.errors import ReportError
 from torchscan.contract.tokens import Output, Relation, Source, TokenDependencies
 from torchscan.report.schema import ParameterCount
 
-CAUSAL = TokenDependencies("complete", (Source(("query",), 1, 4, Relation("prefix")),), Output(1, 4), (), "m")
 FULL = TokenDependencies("complete", (Source(("query",), 1, 4, Relation("all")),), Output(1, 4), (), "m")
 
 

@@ -14,17 +14,15 @@ from hypothesis import given, settings
 from markdown_it import MarkdownIt
 
 import torchscan
-from core.report_builder import STORED, bound, deep_report, known, layer, report, reports, stored, unknown
+from core.report_builder import CAUSAL, STORED, bound, deep_report, known, layer, report, reports, stored, unknown
 from torchscan import Diagnostic, Report, render_report
 from torchscan.contract.states import METRICS
-from torchscan.contract.tokens import Output, Relation, Source, TokenDependencies
 from torchscan.plugins.manager import PluginHost
 from torchscan.report.formats import FormatError, MissingExtraError, RenderOptions, ReportFormat
 from torchscan.report.render import find_format, format_for, write_report
 from torchscan.report.schema import MetricOwner, ParameterCount
 
 PLAIN = ("text", "markdown", "csv", "json", "speedscope")
-TOKENS = TokenDependencies("complete", (Source(("query",), 1, 4, Relation("prefix")),), Output(1, 4), (), "m")
 
 
 class Pack:
@@ -246,7 +244,7 @@ def test_records_are_flat_and_alike():
             "a",
             metrics={"macs": known(2**60), "dmas": bound(3), "module_flops": unknown()},
             parameters=ParameterCount(4, 1, 20, True),
-            token_dependencies=TOKENS,
+            token_dependencies=CAUSAL,
             handlers={"macs": "native"},
         ),
         layer("a.b", metric_owners={"macs": MetricOwner("a", 0)}),

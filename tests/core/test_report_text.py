@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.report_builder import STORED, bound, deep_report, known, layer, report, reports, unknown
+from core.report_builder import CAUSAL, STORED, bound, deep_report, known, layer, report, reports, unknown
 from torchscan import Diagnostic, Report
-from torchscan.contract.tokens import Output, Relation, Source, TokenDependencies
+from torchscan.contract.tokens import TokenDependencies
 from torchscan.report.causes import REMEDIES, causes
 from torchscan.report.formats import FormatError, RenderOptions
 from torchscan.report.schema import MetricOwner, ParameterCount
 from torchscan.report.text import print_summary, render
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-CAUSAL = TokenDependencies("complete", (Source(("query",), 1, 4, Relation("prefix")),), Output(1, 4), (), "m")
 
 
 def text(one: Report, **options) -> str:

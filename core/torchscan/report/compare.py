@@ -15,7 +15,6 @@ from torchscan.report.wire import report_from_dict
 
 __all__ = ["as_report", "compare_metrics", "compare_reports"]
 
-Key: TypeAlias = tuple[str, int]
 Wire: TypeAlias = dict[str, Any]
 
 _RANK: Final = {"complete": 0, "partial": 1, "unavailable": 2}
