@@ -51,12 +51,18 @@ def command_line() -> str:
     """Return the page about the command line."""
     context = click.Context(torchscan, info_name="torchscan")
     parts = [section(torchscan, context, "torchscan")]
-    for name in torchscan.list_commands(context):
-        command = torchscan.get_command(context, name)
-        assert command is not None
+    for name, command in commands(torchscan, context):
         parts.append(section(command, click.Context(command, parent=context, info_name=name), f"torchscan {name}"))
     note = NOTE.format(source="commands in torchscan/cli*.py")
     return COMMAND_LINE.format(note=note, commands="\n\n".join(parts))
+
+
+def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Yield the commands of a group by name, which it imports for that."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield name, command
 
 
 def section(command: click.Command, context: click.Context, title: str) -> str:
@@ -67,16 +73,12 @@ def section(command: click.Command, context: click.Context, title: str) -> str:
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     parts.append(table(("option", "meaning", "default"), (row(option) for option in options if not option.hidden)))
     if isinstance(command, click.Group):
-        commands = ((f"[`{name}`](#torchscan-{name})", said(command, name)) for name in command.list_commands(context))
-        parts.append(table(("command", "does"), commands))
+        said = (
+            (f"[`{name}`](#torchscan-{name})", " ".join((each.help or "").partition("\n\n")[0].split()))
+            for name, each in commands(command, context)
+        )
+        parts.append(table(("command", "does"), said))
     return "\n\n".join(parts)
-
-
-def said(group: click.Group, name: str) -> str:
-    """Return the first sentence about a command."""
-    command = group.commands.get(name) or group.get_command(click.Context(group), name)
-    assert command is not None
-    return " ".join((command.help or "").split("\n\n")[0].split())
 
 
 def row(option: click.Option) -> tuple[str, ...]:
