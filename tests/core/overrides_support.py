@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from torchscan import (
-    Report,
-    scan,
-)
+from torchscan import Report, scan
 
 METRICS = ("module_flops", "macs", "dmas")
 X = torch.ones(3, 4)

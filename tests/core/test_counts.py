@@ -21,22 +21,11 @@ from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchscan
+from torch_paths import OperatorLog
 from torchscan import OperatorFormula, Scanner, scan
 from torchscan.engine import hooks
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Log(TorchDispatchMode):
-    """The operators that reach the dispatcher, whoever else is watching."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 def chain(layers: int) -> nn.Sequential:
@@ -74,9 +63,9 @@ KEEPS_BUFFERS = {
 def test_a_scan_dispatches_the_operators_of_the_bare_call_and_no_others(name, options):
     _, model, args, kwargs = next(case for case in models() if case[0] == name)
     model.eval()
-    with torch.no_grad(), Log() as bare:
+    with torch.no_grad(), OperatorLog() as bare:
         model(*args, **kwargs)
-    with Log() as scanned:
+    with OperatorLog() as scanned:
         scan(model, args=args, kwargs=kwargs, **options)
     seen, expected = scanned.seen, bare.seen
     if list(model.buffers()):  # copied before the model may write them, and compared afterwards

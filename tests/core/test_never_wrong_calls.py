@@ -13,18 +13,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 import torchscan
+from core.never_wrong_support import X, macs, times_w
 from torchscan import scan
-
-X = torch.ones(3, 4)
-W = torch.ones(4, 4)
-
-
-def times_w(value):
-    return value @ W
-
-
-def macs(report):
-    return report.totals.macs.status, report.totals.macs.known_value
 
 
 class OwnCall(nn.Linear):

@@ -9,23 +9,11 @@ import weakref
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchscan
+from torch_paths import OperatorLog
 from torch_versions import before
 from torchscan import IncompleteAnalysisError, Scanner
-
-
-class Log(TorchDispatchMode):
-    """The operators that reach the dispatcher, whoever else is watching."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 def models():
@@ -47,7 +35,7 @@ def test_the_same_operators_are_dispatched(name, training):
     lists = []
     for observed in (False, True):
         torch.manual_seed(0)
-        with Log() as log, torch.set_grad_enabled(training):
+        with OperatorLog() as log, torch.set_grad_enabled(training):
             if observed:
                 with Scanner().observe(model) as observation:
                     model(*args, **kwargs)

@@ -7,9 +7,7 @@ import torch
 from torch import nn
 
 from core.overrides_support import METRICS, Block, Leaf, Other, Outer, about, constant, row, run
-from torchscan import (
-    ModuleHandler,
-)
+from torchscan import ModuleHandler
 
 
 def inclusive(metrics=("macs",), **values):
@@ -136,32 +134,35 @@ def test_recursion_counts_each_call_once():
     assert [layer.metric_owners["macs"].call_index for layer in owned.layers[1:]] == [0, 0]
 
 
+class Catches(nn.Module):
+    """Falls back on its second child where the first one raises."""
+
+    def __init__(self, bad: nn.Module, good: nn.Module) -> None:
+        super().__init__()
+        self.bad, self.good = bad, good
+
+    def forward(self, x):
+        try:
+            return self.bad(x)
+        except ValueError:
+            return self.good(x)
+
+
 def test_a_failed_child_that_the_model_caught_is_not_asked_and_not_counted():
     class Fails(nn.Module):
         def forward(self, x):
             raise ValueError("only this one")
 
-    class Catches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bad, self.good = Fails(), Leaf()
-
-        def forward(self, x):
-            try:
-                return self.bad(x)
-            except ValueError:
-                return self.good(x)
-
     asked = []
     custom = {Fails: lambda call: asked.append(call) or {"macs": 1}, Leaf: constant(macs=5)}
-    report = run(Catches(), custom)
+    report = run(Catches(Fails(), Leaf()), custom)
     assert asked == []
     assert row(report, "bad").output.kind == "failed"
     assert row(report, "bad").metrics["macs"].status == "unavailable"
     assert [d.code for d in report.diagnostics if d.path == "bad" and d.code == "module_forward_error"]
     assert (report.totals.macs.status, report.totals.macs.known_value) == ("partial", 5)
     # Under an owner the failure below it changes nothing: the owner answers for the whole call.
-    assert run(Catches(), {**custom, Catches: inclusive(macs=9)}).totals.macs.value == 9
+    assert run(Catches(Fails(), Leaf()), {**custom, Catches: inclusive(macs=9)}).totals.macs.value == 9
 
 
 def test_an_owner_that_failed_itself_leaves_its_metric_unavailable_and_its_siblings_alone():
@@ -174,23 +175,12 @@ def test_an_owner_that_failed_itself_leaves_its_metric_unavailable_and_its_sibli
             self.inner(x)
             raise ValueError("late")
 
-    class Catches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bad, self.good = FailsLate(), Other()
-
-        def forward(self, x):
-            try:
-                return self.bad(x)
-            except ValueError:
-                return self.good(x)
-
     asked = []
     custom = {
         FailsLate: ModuleHandler(lambda call: asked.append(call) or {"macs": 100}, subtree_metrics={"macs"}),
         Leaf: constant(macs=5),
     }
-    report = run(Catches(), custom)
+    report = run(Catches(FailsLate(), Other()), custom)
     assert asked == []
     assert "macs" not in row(report, "bad.inner").metrics
     assert (report.totals.macs.status, report.totals.macs.known_value) == ("partial", 5)  # the sibling's

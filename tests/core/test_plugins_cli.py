@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,14 +13,10 @@ from torchscan.cli import main
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    found = Site(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(found.root))
-    found.pack("cliworks", handler_pack("mylib.Attention"), "3.4")
-    found.pack("clibroken", "import cli_absent_library", "0.2")
-    yield found
-    for name in ("cliworks_plugin", "clibroken_plugin"):
-        sys.modules.pop(name, None)
+def site(site: Site) -> Site:
+    site.pack("cliworks", handler_pack("mylib.Attention"), "3.4")
+    site.pack("clibroken", "import cli_absent_library", "0.2")
+    return site
 
 
 def run(*arguments: str):

@@ -15,17 +15,6 @@ from torchscan.plugins.discovery import unmet_requirement
 from torchscan.plugins.manager import PluginHost, default_host, reset_default_host
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    before = set(sys.modules)
-    found = Site(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(found.root))
-    yield found
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
 def by_name(host: PluginHost, name: str) -> list:
     return [info for info in host.collect() if info.name == name]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -39,17 +38,6 @@ def offers(name: str, target, match="subclass", **metrics) -> ModuleType:
 
 def macs(scanner: Scanner, module: nn.Module | None = None, **options):
     return scanner.scan(nn.Linear(3, 2) if module is None else module, args=(X,), **options).totals.macs
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    before = set(sys.modules)
-    found = Site(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(found.root))
-    yield found
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 # Tiers

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import attrs
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import shape_wrapper
 
@@ -89,18 +87,6 @@ class _Log(TorchDispatchMode):
                 view = error
         self.seen.append(Dispatched(func, call, view))
         return out
-
-
-@contextmanager
-def unfused() -> Iterator[None]:
-    """Take PyTorch's plain path of scaled dot product attention, and no fast path of the Transformer layers."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 def dispatched(function: Callable[[], Any], *, grad: bool = False) -> list[Dispatched]:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
 
+from torch_paths import fast_path
 from torchscan import Scanner, scan
 
 COUNTS = ("macs", "dmas", "module_flops")
-
-
-@contextlib.contextmanager
-def fast_path(enabled: bool) -> Iterator[None]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(enabled)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 MODELS = {

@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from native.operator_log import TABLE, dispatched, one, total, unfused
+from native.operator_log import TABLE, dispatched, one, total
+from torch_paths import fast_path
 from torch_versions import since
 from torchscan import OperatorCall, TensorSpec
+from torchscan.testing import unfused
 
 FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 B, H, T, S, D = 2, 4, 3, 5, 8
@@ -192,12 +194,8 @@ def test_both_paths_of_an_encoder_layer_execute_the_same():
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
     x = torch.rand(1, 3, 4)
     fast = sum(op.view or 0 for op in dispatched(lambda: layer(x)))
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
+    with fast_path(False):
         slow = dispatched(lambda: layer(x))
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
     assert f"aten.{FUSED}" in {op.call.name for op in slow}
     # the unfused attention scales the 12 elements of the key as well
     assert sum(op.view or 0 for op in slow) == fast + 12

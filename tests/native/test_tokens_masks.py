@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 from torch import nn
 
 import torchscan
+from torch_paths import fast_path
 from torchscan import ModuleCall, Relation, TokenDependencies
 from torchscan_native.transformer import handlers
 from torchscan_native.transformer.mask_values import REASONS
@@ -254,21 +253,10 @@ def test_a_norm_over_one_feature_is_constant(build: Any) -> None:
     assert row.metrics["macs"].status == "complete"
 
 
-@contextlib.contextmanager
-def slow_path() -> Iterator[None]:
-    """PyTorch's fused encoder path takes no Identity for a norm."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
 def test_one_feature_without_norms_is_described() -> None:
     layer = nn.TransformerEncoderLayer(1, 1, 2, batch_first=True)
     layer.norm1 = layer.norm2 = nn.Identity()  # type: ignore[assignment]
-    with slow_path():
+    with fast_path(False):  # which takes no Identity for a norm
         report = torchscan.scan(layer, args=(torch.ones(2, 3, 1),))
     found = report.layers[0].token_dependencies
     assert found is not None

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from torch_paths import fast_path
 from torchscan import crawl_module
 
 # nn.Transformer warns about its own default when it is built sequence-first.
@@ -441,9 +442,5 @@ def test_a_wrapper_counts_every_call_once() -> None:
 
 @pytest.mark.parametrize("enabled", [False, True])
 def test_the_fused_path_changes_nothing(enabled: bool) -> None:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(enabled)
-    try:
+    with fast_path(enabled):
         assert counts(encoder(2, nn.LayerNorm(4), batch_first=True), SRC) == (2550, 1032, 1920)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchscan.testing import unfused
 
 WIDTH = 4
 
@@ -157,18 +157,6 @@ class Products(TorchDispatchMode):
         elif name in ("gru", "lstm", "_scaled_dot_product_flash_attention_for_cpu", "_native_multi_head_attention"):
             raise AssertionError(f"{name} hides its products")
         return out
-
-
-@contextlib.contextmanager
-def unfused() -> Iterator[None]:
-    """Switch PyTorch's fused paths off."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def product_terms(module: nn.Module, *args: Any) -> int:

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchscan
-from native.operator_log import one, unfused
+from native.operator_log import one
+from torchscan.testing import unfused
 
 sizes = st.integers(1, 4)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_models import WIDTH, Recipe, product_terms, recipes
 
+from property.random_models import WIDTH, Recipe, product_terms, recipes
 from torchscan import scan
 
 

@@ -17,22 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from native.transformer_modules import HANDLERS
 from torchscan import ModuleCall, TokenDependencies
-from torchscan_native.transformer import handlers
 
 WIDTH = 4
 DRAWS = 3
 #: Genuine entries are far larger; rounding leaves some 1e-17 where two equal terms cancel (a softmax over one key).
 ZERO = 1e-12
-
-HANDLERS = {
-    nn.MultiheadAttention: handlers.attention,
-    nn.TransformerEncoderLayer: handlers.encoder_layer,
-    nn.TransformerDecoderLayer: handlers.decoder_layer,
-    nn.TransformerEncoder: handlers.encoder,
-    nn.TransformerDecoder: handlers.decoder,
-    nn.Transformer: handlers.transformer,
-}
 
 Inputs = dict[str, torch.Tensor]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,22 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from native.transformer_modules import HANDLERS
 from property.brute_force import perform
+from torch_paths import fast_path
 from torchscan import ModuleCall, Unavailable
-from torchscan_native.transformer import handlers
 
 lengths = st.integers(1, 3)
 COUNTS = ("module_flops", "macs", "dmas")
-
-
-@contextmanager
-def fastpath(enabled: bool) -> Iterator[None]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(enabled)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @st.composite
@@ -198,16 +187,6 @@ def calls(draw: Any, cls: type[nn.Module]) -> tuple[nn.Module, tuple[torch.Tenso
     return module, inputs, batch_first, options
 
 
-HANDLERS = {
-    nn.MultiheadAttention: handlers.attention,
-    nn.TransformerEncoderLayer: handlers.encoder_layer,
-    nn.TransformerDecoderLayer: handlers.decoder_layer,
-    nn.TransformerEncoder: handlers.encoder,
-    nn.TransformerDecoder: handlers.decoder,
-    nn.Transformer: handlers.transformer,
-}
-
-
 def has_gelu(module: nn.Module) -> bool:
     return any("gelu" in str(getattr(child, "activation", "")).lower() for child in module.modules())
 
@@ -215,7 +194,7 @@ def has_gelu(module: nn.Module) -> bool:
 def check(cls: type[nn.Module], data: st.DataObject) -> None:
     module, inputs, batch_first, options = data.draw(calls(cls))
     # PyTorch's fused path refuses absent biases and affine tensors; the counts must not depend on it anyway.
-    with torch.no_grad(), fastpath(False):
+    with torch.no_grad(), fast_path(False):
         output = module(*inputs, **options)
     counter, performed = perform(module, inputs, batch_first, options)
     main = output[0] if isinstance(output, tuple) else output
