@@ -9,73 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from torchscan import (
-    Complete,
-    HandlerRegistration,
-    ModuleHandler,
-    Output,
-    Partial,
-    Relation,
-    Source,
-    TokenDependencies,
-    Unavailable,
-)
-from torchscan.testing import (
-    CHECKS,
-    ConformanceError,
-    OracleError,
-    Sample,
-    check_handler,
-    conformance,
-    conformance_cases,
-    count_contractions,
-)
-
-
-class Projection(nn.Module):
-    """`Linear` with a child that runs twice, and a mask it does not use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2, 4))
-        self.act = nn.ReLU()
-        self.cache = {"calls": 0}
-
-    def forward(self, x, mask=None, *, scale=1.0):
-        return self.act(self.act(x @ self.weight.t()))
-
-
-def make():
-    return Projection(), (torch.ones(3, 4), torch.zeros(3, 3)), {"scale": 2.0}
-
-
-def make_without_options():
-    return Projection(), (torch.ones(1, 4),), {}
-
-
-def make_unsupported():
-    return Projection(), (torch.ones(1, 3, 4),), {}
-
-
-def good(call):
-    x = call.arguments["x"]
-    if x.dim() != 2 or x.layout is not torch.strided or not x.is_floating_point():
-        return {"macs": Unavailable("not_a_matrix", message="Pass a dense real matrix.")}
-    rows, out = x.shape[0], call.module.weight.shape[0]
-    # (rows, in) @ (in, out)
-    found: dict[str, Any] = {"macs": rows * x.shape[1] * out, "dmas": Partial(rows * out, "the reads are not counted")}
-    if "token_dependencies" in call.requested:
-        found["token_dependencies"] = TokenDependencies(
-            "complete", (Source(("x",), 0, rows, Relation("same_position")),), Output(0, rows), ("rows stay apart",)
-        )
-    return found
-
-
-CALLS = {
-    "with-mask": make,
-    "plain": make_without_options,
-    "unsupported": Sample(make_unsupported, supported=False),
-}
+from core.conformance_support import CALLS, Projection, float_count, good, make
+from torchscan import Complete, ModuleHandler, Output, Relation, Source, TokenDependencies, Unavailable
+from torchscan.testing import CHECKS, ConformanceError, check_handler, conformance
 
 
 @conformance(good, CALLS)
@@ -118,12 +54,6 @@ def no_mapping(call):
 def relation_of_another_call(call):
     dependencies = TokenDependencies("complete", (Source(("y",), 0, 3, Relation("all")),), Output(0, 3))
     return {**good(call), "token_dependencies": dependencies}
-
-
-def float_count(call):
-    return {
-        name: float(value) if name == "macs" and type(value) is int else value for name, value in good(call).items()
-    }
 
 
 def fraction_count(call):
@@ -412,88 +342,6 @@ def test_a_module_that_keeps_its_own_output_is_not_blamed_on_the_handler():
     assert check_handler(lambda call: {"macs": 0}, [fresh], checks=["no_activation_is_kept"]).ok
 
 
-# Expected failures
-
-
-def test_an_expected_failure_is_listed_with_its_reason():
-    results = check_handler(float_count, CALLS, expected_failures={"counts_are_whole": "floats on purpose"})
-    assert results.ok
-    expected = [result for result in results if result.status == "expected_failure"]
-    assert {(result.check, result.message) for result in expected} == {("counts_are_whole", "floats on purpose")}
-
-
-def test_an_expected_failure_for_one_call_leaves_the_others_strict():
-    results = check_handler(
-        float_count, CALLS, checks=["counts_are_whole"], expected_failures={"counts_are_whole[plain]": "known"}
-    )
-    assert {result.call: result.status for result in results} == {
-        "with-mask": "failed",
-        "plain": "expected_failure",
-        "unsupported": "passed",
-    }
-
-
-def test_an_expected_failure_that_passes_is_reported():
-    results = check_handler(good, CALLS, expected_failures={"counts_are_whole[plain]": "once upon a time"})
-    (failure,) = results.failures
-    assert (failure.check, failure.call, failure.status) == ("counts_are_whole", "plain", "unexpected_pass")
-    with pytest.raises(ConformanceError, match="once upon a time"):
-        results.raise_failures()
-
-
-@pytest.mark.parametrize("key", ["counts_are_hole", "counts_are_whole[nowhere]"])
-def test_an_expected_failure_with_a_typo_is_refused(key):
-    with pytest.raises(ValueError, match="expected_failures names no check and no call"):
-        check_handler(good, CALLS, expected_failures={key: "because"})
-
-
-def test_pytest_cases_carry_expected_failures_as_strict_marks():
-    cases = conformance_cases(good, CALLS, expected_failures={"states_are_legal[plain]": "why"}, name="projection")
-    marked = {case.id: case.marks for case in cases if case.marks}
-    assert list(marked) == ["projection-plain-states_are_legal"]
-    (mark,) = marked["projection-plain-states_are_legal"]
-    assert (mark.name, mark.kwargs["reason"], mark.kwargs["strict"]) == ("xfail", "why", True)
-    assert len(cases) == len(CHECKS) * len(CALLS)
-
-
-# What it takes
-
-
-def test_calls_come_as_tuples_functions_or_samples():
-    module, args, kwargs = make()
-    results = check_handler(good, [(module, args, kwargs), (module, args), make, Sample(make, "named")])
-    assert results.ok
-    assert list(dict.fromkeys(result.call for result in results)) == ["Projection-0", "Projection-1", "make", "named"]
-
-
-@pytest.mark.parametrize("calls", [[3], [(3, 4)], [(nn.ReLU(),)], [nn.ReLU()], [(nn.ReLU(), torch.ones(1))]])
-def test_something_else_is_refused(calls):
-    with pytest.raises(TypeError, match="call"):
-        check_handler(good, calls)
-
-
-def test_no_call_at_all_and_two_of_one_name_are_refused():
-    with pytest.raises(ValueError, match="no call"):
-        check_handler(good, [])
-    with pytest.raises(ValueError, match="'make'"):
-        check_handler(good, [make, make])
-
-
-def test_an_unknown_check_and_a_handler_that_cannot_be_called_are_refused():
-    with pytest.raises(ValueError, match="there is no check 'speed'"):
-        check_handler(good, [make], checks=["speed"])
-    with pytest.raises(TypeError, match="callable"):
-        check_handler(3, [make])
-
-
-def test_a_registration_is_checked_with_modules_it_claims():
-    registration = HandlerRegistration(Projection, good, match="exact")
-    assert check_handler(registration, CALLS).ok
-    assert check_handler(HandlerRegistration(f"{__name__}.Projection", good), CALLS).ok
-    with pytest.raises(ValueError, match="is of a ReLU"):
-        check_handler(registration, [(nn.ReLU(), (torch.ones(1),))])
-
-
 class PositionalOnly(nn.Module):
     def forward(self, x, /):
         return x * 2
@@ -516,79 +364,3 @@ def test_arguments_that_have_no_names_have_one_spelling(module):
 
     results = check_handler(counts_positions, [(module, (torch.ones(3),))])
     assert results.ok, results.failures
-
-
-def test_a_check_of_your_own_runs_beside_the_others():
-    def answers_fast(handler, sample):
-        raise ConformanceError("too slow")
-
-    results = check_handler(good, [make], checks=["states_are_legal", answers_fast])
-    assert [str(result) for result in results] == [
-        "states_are_legal[make]: passed",
-        "answers_fast[make]: failed: too slow",
-    ]
-
-
-def test_the_samples_are_left_as_they_were_when_checks_fail():
-    module, args, kwargs = make()
-    module.train()
-    check_handler(lambda call: 1 / 0, [(module, args, kwargs)])
-    assert module.training
-    assert module.act.training
-    assert not module.act._forward_hooks
-
-
-# The oracle
-
-
-def test_the_oracle_counts_one_mac_per_product_term():
-    # (3, 4) @ (4, 2): 3 * 4 * 2
-    assert count_contractions(Projection(), torch.ones(3, 4)).total == 24
-    # groups=2 over 4 channels: 2 input channels and 3 taps per output; 2 * 6 * 5 outputs
-    conv = nn.Conv1d(4, 6, 3, groups=2)
-    assert count_contractions(conv, torch.ones(2, 4, 7)).total == 2 * 6 * 5 * 2 * 3
-    # the scatter: each of 2 * 4 * 3 inputs meets 3 output channels and 3 taps
-    transposed = nn.ConvTranspose1d(4, 6, 3, groups=2, stride=2, padding=1, output_padding=1)
-    assert count_contractions(transposed, torch.ones(2, 4, 3)).total == 24 * 3 * 3
-
-
-def test_the_oracle_sees_through_fused_attention():
-    attention = nn.MultiheadAttention(4, 2, batch_first=True).eval()
-    x = torch.ones(1, 3, 4)
-    before = torch.backends.mha.get_fastpath_enabled()
-    # 4 projections of (3, 4) @ (4, 4) and two products of 3 x 3 x 4
-    assert count_contractions(attention, x, x, x, need_weights=False).total == 4 * 48 + 2 * 36
-    assert torch.backends.mha.get_fastpath_enabled() is before
-    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
-    # the attention, and two products of (3, 4) @ (4, 8)
-    seen = count_contractions(layer, x)
-    assert seen.total == 264 + 2 * 96
-    assert seen.own == 0
-    assert not layer._forward_pre_hooks
-    assert not layer.self_attn._forward_pre_hooks
-
-
-def test_the_oracle_refuses_what_it_cannot_see():
-    with pytest.raises(OracleError, match="trilinear"):
-        count_contractions(nn.Bilinear(2, 3, 2), torch.ones(2, 2), torch.ones(2, 3))
-
-
-def test_macs_are_compared_with_the_dispatcher_on_request():
-    results = check_handler(good, CALLS, oracle=True)
-    assert results.ok
-    assert {result.check for result in results} == {*CHECKS, "macs_match_the_dispatcher"}
-
-    def one_too_many(call):
-        return {**good(call), "macs": 25}
-
-    failures = check_handler(one_too_many, [make], checks=[], oracle=True).failures
-    assert [result.message for result in failures] == [
-        "macs is 25, but the dispatcher's contractions in the module's own body make 24"
-    ]
-    # ... unless the conventions count one more.
-    assert check_handler(one_too_many, [make], checks=[], oracle=lambda call: 1).ok
-
-
-def test_macs_that_are_not_complete_do_not_pass_for_equal():
-    failures = check_handler(lambda call: {"macs": Partial(24)}, [make], checks=[], oracle=True).failures
-    assert "no complete MACs" in failures[0].message

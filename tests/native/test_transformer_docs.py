@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from docs.pages import anchors
 from torchscan_native.transformer import dmas, flops, macs
 from torchscan_native.transformer.boundaries import BOUNDARIES
 
@@ -20,14 +21,9 @@ FORMULAS = [
 ]
 
 
-def anchors(page: str) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / "derivations" / page).read_text(encoding="utf-8"), re.M)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
 @pytest.mark.parametrize(("module", "name"), FORMULAS, ids=lambda value: getattr(value, "__name__", value))
 def test_a_formula_names_its_derivation(module: ModuleType, name: str) -> None:
-    found = re.search(r"docs/derivations/(\w+\.md)#([\w-]+)", getattr(module, name).__doc__)
+    found = re.search(r"(docs/derivations/\w+\.md)#([\w-]+)", getattr(module, name).__doc__)
     assert found is not None
     assert found[2] in anchors(found[1])
 
@@ -37,7 +33,7 @@ def test_every_boundary_is_explained() -> None:
     assert [reason for reason in BOUNDARIES if f"`{reason}`" not in page] == []
 
 
-@pytest.mark.parametrize("module", ["dims", "macs", "dmas", "flops", "boundaries"])
+@pytest.mark.parametrize("module", ["dims", "macs", "dmas", "flops", "composition", "boundaries"])
 def test_formulas_know_neither_torch_nor_pluggy(module: str) -> None:
     source = (ROOT / "handlers_native" / "torchscan_native" / "transformer" / f"{module}.py").read_text(
         encoding="utf-8"
