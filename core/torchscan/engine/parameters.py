@@ -23,6 +23,7 @@ class _Extents:
         self._extents: dict[Any, list[tuple[int, int]]] = {}
         self._maps: dict[Any, torch.Tensor] = {}
         self.unsure = False  # views too large to be told apart overlap
+        self.unknown = False  # a tensor has no size yet
 
     def add(self, tensor: torch.Tensor, count: int, size: int) -> int:
         """Return how many elements of `tensor` had not been counted, and count them."""
@@ -104,6 +105,18 @@ class StoredTensors:
         self.kinds: set[tuple[torch.device, torch.dtype]] = set()
 
 
+class _Row:
+    """What one call reaches first, of parameters or of buffers."""
+
+    __slots__ = ("frozen", "shared", "size", "trainable")
+
+    def __init__(self) -> None:
+        self.trainable = 0
+        self.frozen = 0
+        self.size = 0
+        self.shared: bool | None = None  # a matter of the row's own module, which comes first
+
+
 def count_stored(
     places: Iterable[ModulePlace], records: Iterable[CallRecord]
 ) -> tuple[StoredTensors, dict[CallRecord, tuple[ParameterCount, BufferCount]]]:
@@ -117,84 +130,76 @@ def count_stored(
     first: dict[str, CallRecord] = {}
     for record in records:
         first.setdefault(record.place.path, record)
-    idle: dict[str, list[ModulePlace]] = {}
-    ran: list[tuple[CallRecord, ModulePlace]] = []
+    owners = _owners(places, first)
+    # Parameters first: a buffer that shows a parameter's memory is that parameter, wherever it is registered.
+    parameters = _count("_parameters", owners, seen, sums.kinds)
+    sums.unknown_parameters = seen.unsure or seen.unknown
+    buffers = _count("_buffers", owners, seen, sums.kinds)
+    sums.unknown_buffers = seen.unsure or seen.unknown
+    for row in parameters.values():
+        sums.trainable += row.trainable
+        sums.frozen += row.frozen
+        sums.parameter_bytes += row.size
+    for row in buffers.values():
+        sums.buffer_elements += row.trainable + row.frozen
+        sums.buffer_bytes += row.size
+    found: dict[CallRecord, tuple[ParameterCount, BufferCount]] = {}
+    for record in first.values():
+        own, kept = parameters.get(record), buffers.get(record)
+        found[record] = (
+            _NO_PARAMETERS if own is None else ParameterCount(own.trainable, own.frozen, own.size, bool(own.shared)),
+            _NO_BUFFERS if kept is None else BufferCount(kept.trainable + kept.frozen, kept.size, bool(kept.shared)),
+        )
+    return sums, found
+
+
+_NO_PARAMETERS: Final = ParameterCount()
+_NO_BUFFERS: Final = BufferCount()
+
+
+def _owners(places: Iterable[ModulePlace], first: dict[str, CallRecord]) -> list[tuple[CallRecord | None, ModulePlace]]:
+    """Return every module with the call whose row has its tensors: in the order of the calls, then what never ran."""
+    idle: list[tuple[CallRecord | None, ModulePlace]] = []
+    ran: dict[CallRecord, list[ModulePlace]] = {record: [] for record in first.values()}
     for place in places:
-        if (runner := first.get(place.path)) is not None:
-            ran.append((runner, place))
-            continue
         path = place.path
+        if path in first:
+            ran[first[path]].append(place)
+            continue
         while path and path not in first:
             path = path.rpartition(".")[0]
-        idle.setdefault(path, []).append(place)
-    order = {record: index for index, record in enumerate(first.values())}
-    ran.sort(key=lambda pair: order[pair[0]])
-    owners: list[tuple[CallRecord | None, ModulePlace]] = [*ran]
-    owners += [(first.get(path), place) for path, missed in idle.items() for place in missed]
-    # Parameters first: a buffer that shows a parameter's memory is that parameter, wherever it is registered.
-    parameters: dict[CallRecord | None, ParameterCount] = {}
-    for runner, place in owners:
-        if place.module._parameters:
-            parameters[runner] = _count_parameters(sums, seen, place, parameters.get(runner, _NO_PARAMETERS))
-    sums.unknown_parameters |= seen.unsure
-    buffers: dict[CallRecord | None, BufferCount] = {}
-    for runner, place in owners:
-        if place.module._buffers:
-            buffers[runner] = _count_buffers(sums, seen, place, buffers.get(runner, _NO_BUFFERS))
-    sums.unknown_buffers |= seen.unsure
-    return sums, {
-        record: (parameters.get(record, _NO_PARAMETERS), buffers.get(record, _NO_BUFFERS)) for record in first.values()
-    }
+        idle.append((first.get(path), place))
+    return [*((record, place) for record, own in ran.items() for place in own), *idle]
 
 
-_NO_PARAMETERS = ParameterCount()
-_NO_BUFFERS = BufferCount()
-
-
-def _count_parameters(sums: StoredTensors, seen: _Extents, place: ModulePlace, row: ParameterCount) -> ParameterCount:
-    """Count a module's own parameters; return the row with them."""
-    trainable = frozen = size = 0
-    shared = False
-    for parameter in own_tensors(place.module, "_parameters"):
-        if type(parameter) is not Parameter and is_lazy(parameter):
-            sums.unknown_parameters = True
+def _count(
+    registry: str, owners: Iterable[tuple[CallRecord | None, ModulePlace]], seen: _Extents, kinds: set[Any]
+) -> dict[CallRecord | None, _Row]:
+    """Count the tensors that modules have in one registry, `"_parameters"` or `"_buffers"`."""
+    rows: dict[CallRecord | None, _Row] = {}
+    seen.unknown = False
+    for record, place in owners:
+        tensors = own_tensors(place.module, registry)
+        if not tensors:
             continue
-        count, item = parameter.numel(), parameter.element_size()
-        sums.kinds.add((parameter.device, parameter.dtype))
-        new = seen.add(parameter, count, item)
-        shared |= new < count
-        size += new * item
-        if parameter.requires_grad:
-            trainable += new
-        else:
-            frozen += new
-    if not size and not shared:
-        return row
-    sums.trainable += trainable
-    sums.frozen += frozen
-    sums.parameter_bytes += size
-    # Whether the row shares is a matter of its own module, which comes first.
-    shared = shared if row is _NO_PARAMETERS else row.shared
-    return ParameterCount(row.trainable + trainable, row.frozen + frozen, row.bytes + size, shared)
-
-
-def _count_buffers(sums: StoredTensors, seen: _Extents, place: ModulePlace, row: BufferCount) -> BufferCount:
-    """Count a module's own buffers; return the row with them."""
-    elements = size = 0
-    shared = False
-    for buffer in own_tensors(place.module, "_buffers"):
-        if is_lazy(buffer):
-            sums.unknown_buffers = True
-            continue
-        count, item = buffer.numel(), buffer.element_size()
-        sums.kinds.add((buffer.device, buffer.dtype))
-        new = seen.add(buffer, count, item)
-        shared |= new < count
-        elements += new
-        size += new * item
-    if not elements and not shared:
-        return row
-    sums.buffer_elements += elements
-    sums.buffer_bytes += size
-    shared = shared if row is _NO_BUFFERS else row.shared
-    return BufferCount(row.elements + elements, row.bytes + size, shared)
+        row = rows.get(record)
+        if row is None:
+            row = rows[record] = _Row()
+        shared = False
+        before = row.size
+        for tensor in tensors:
+            if type(tensor) is not Parameter and is_lazy(tensor):
+                seen.unknown = True
+                continue
+            count, item = tensor.numel(), tensor.element_size()
+            kinds.add((tensor.device, tensor.dtype))
+            new = seen.add(tensor, count, item)
+            shared |= new < count
+            row.size += new * item
+            if tensor.requires_grad:
+                row.trainable += new
+            else:
+                row.frozen += new
+        if row.shared is None and (shared or row.size > before):
+            row.shared = shared
+    return rows

@@ -63,9 +63,11 @@ class ModuleTree:
             visited.add(key)
             if key not in places:
                 places[key] = ModulePlace(module, path, depth, name, self._counters.setdefault(path, [0]))
-            children = [(child_name, child) for child_name, child in module._modules.items() if child is not None]
-            for child_name, child in reversed(children):
-                stack.append((child, f"{path}.{child_name}" if path else child_name, depth + 1, child_name))
+            children = module._modules
+            if children:
+                for child_name, child in reversed(children.items()):
+                    if child is not None:
+                        stack.append((child, f"{path}.{child_name}" if path else child_name, depth + 1, child_name))
 
     @property
     def modules(self) -> list[nn.Module]:
