@@ -88,6 +88,11 @@ class Relation:
         Of the ways to say it, the one with the fewest qualifiers, and of these the first kind in the order `none`,
         `all`, `same_position`, `prefix`. So a causal relation of one token is `all`, and a limit that cuts nothing
         is left out.
+
+        Args:
+            output_length: T, the number of output positions.
+            input_length: S, the number of input positions.
+
         """
         found = _canonical(self, output_length, input_length)
         assert found is not None, "a relation describes itself"
@@ -111,6 +116,11 @@ class Relation:
 
     def union(self, other: Relation, output_length: int, input_length: int) -> Relation | None:
         """Return what either relation allows, as for a residual path or one tensor passed under two names.
+
+        Args:
+            other: another relation between the same positions.
+            output_length: T, the output positions of both.
+            input_length: S, the input positions of both.
 
         Returns:
             The canonical relation, or `None` where the four kinds cannot say it, such as the first two positions

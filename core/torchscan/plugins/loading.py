@@ -105,6 +105,10 @@ def connect(plugin: object, name: str) -> pluggy.PluginManager:
     One manager per plugin: a plugin that is refused leaves nothing behind, and neither a raising implementation nor a
     wrapper of one plugin reaches another.
 
+    Args:
+        plugin: the module or object with the hooks.
+        name: what the manager calls it.
+
     Raises:
         PluginProblem: it implements an unknown hook, asks for an unknown argument, or forgot the marker.
 
@@ -136,6 +140,11 @@ def implements(manager: pluggy.PluginManager, hook: str) -> bool:
 def offers(manager: pluggy.PluginManager, hook: str, kind: type[T]) -> tuple[T, ...]:
     """Call a registering hook and return its offers.
 
+    Args:
+        manager: that of one plugin.
+        hook: the name of the hook.
+        kind: what it has to offer.
+
     Raises:
         PluginProblem: it raised, also midway through a generator, or offered something that is no `kind`.
 
@@ -144,7 +153,11 @@ def offers(manager: pluggy.PluginManager, hook: str, kind: type[T]) -> tuple[T, 
 
 
 def guarded(hook: str, call: Callable[[], T]) -> T:
-    """Call into a plugin.
+    """Call into a plugin and return what it answers.
+
+    Args:
+        hook: the name of the hook, for the message.
+        call: calls it.
 
     Raises:
         PluginProblem: the call raised.

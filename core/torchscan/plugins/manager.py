@@ -20,15 +20,11 @@ import pluggy
 from packaging.utils import canonicalize_name
 
 from torchscan.contract.diagnostics import Diagnostic
+from torchscan.contract.handler import CONTRACT_VERSION, HandlerRegistration
+from torchscan.contract.operators import OperatorFormula
 from torchscan.plugins.discovery import DeclaredPlugin, discover
 from torchscan.plugins.loading import PluginProblem, connect, guarded, implements, import_plugin, offers
-from torchscan.plugins.messages import (
-    contract_mismatch,
-    for_this_contract,
-    format_clash,
-    name_clash,
-    target_name,
-)
+from torchscan.plugins.messages import contract_mismatch, format_clash, name_clash, target_name
 from torchscan.plugins.records import OfferedFormat, OfferedFormula, OfferedHandler, PluginInfo
 
 if TYPE_CHECKING:
@@ -268,13 +264,10 @@ class PluginHost:
         self._each(self._collect_work_of)
 
     def _collect_work_of(self, slot: _Slot, manager: pluggy.PluginManager) -> None:
-        from torchscan.contract.handler import HandlerRegistration
-        from torchscan.contract.operators import OperatorFormula
-
         offered = offers(manager, "torchscan_register_handlers", HandlerRegistration)
         formulas = offers(manager, "torchscan_register_operator_formulas", OperatorFormula)
-        registrations, newer = for_this_contract(offered)
-        if newer:
+        registrations = [registration for registration in offered if registration.contract <= CONTRACT_VERSION]
+        if newer := [registration for registration in offered if registration.contract > CONTRACT_VERSION]:
             self._diagnostics.append(contract_mismatch(slot.info, newer))
         slot.info = attrs.evolve(
             slot.info,

@@ -6,21 +6,13 @@ from torchscan.contract.diagnostics import Diagnostic
 from torchscan.contract.handler import CONTRACT_VERSION, HandlerRegistration
 from torchscan.plugins.records import PluginInfo
 
-__all__ = ["contract_mismatch", "for_this_contract", "format_clash", "name_clash", "target_name"]
+__all__ = ["contract_mismatch", "format_clash", "name_clash", "target_name"]
 
 
 def target_name(registration: HandlerRegistration) -> str:
     """Return the target of a registration by its dotted name."""
     target = registration.target
     return target if isinstance(target, str) else f"{target.__module__}.{target.__qualname__}"
-
-
-def for_this_contract(
-    offered: tuple[HandlerRegistration, ...],
-) -> tuple[list[HandlerRegistration], list[HandlerRegistration]]:
-    """Return the registrations for this contract, and those for a newer one."""
-    good = [registration for registration in offered if registration.contract <= CONTRACT_VERSION]
-    return good, [registration for registration in offered if registration.contract > CONTRACT_VERSION]
 
 
 def contract_mismatch(info: PluginInfo, newer: list[HandlerRegistration]) -> Diagnostic:

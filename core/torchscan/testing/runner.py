@@ -120,7 +120,19 @@ def planned(
     expected: Mapping[str, str],
     oracle: Oracle,
 ) -> Iterator[tuple[str, Check, Sample]]:
-    """Return every check with every call, arguments checked."""
+    """Return every check with every call, by the name of the check.
+
+    Args:
+        handler: as in `check_handler`.
+        calls: as there.
+        checks: as there.
+        expected: the expected failures.
+        oracle: as there.
+
+    Raises:
+        TypeError, ValueError: an argument is not of that form, or an expected failure names no check and no call.
+
+    """
     if not isinstance(handler, ModuleHandler | HandlerRegistration) and not callable(handler):
         raise TypeError(f"a handler must be callable, got {type(handler).__name__}")
     chosen = [_check(check) for check in (CHECKS if checks is None else checks)]

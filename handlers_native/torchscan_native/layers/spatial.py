@@ -51,7 +51,13 @@ SCATTERED: Final = _expected("irregular_windows", "the windows differ in size or
 
 
 def answer(counts: Counts, spatial: Spatial) -> dict[str, Any]:
-    """Return what a handler returns."""
+    """Return the estimates of one call.
+
+    Args:
+        counts: its FLOPs, MACs and DMAs.
+        spatial: its receptive field, stride and padding, in elements.
+
+    """
     return {
         "module_flops": counts[0],
         "macs": counts[1],
@@ -63,7 +69,13 @@ def answer(counts: Counts, spatial: Spatial) -> dict[str, Any]:
 
 
 def axes(value: Any, count: int) -> tuple[int, ...]:
-    """Return one number per axis, as PyTorch broadcasts a number or a one-element sequence."""
+    """Return one number per axis, as PyTorch broadcasts a number or a one-element sequence.
+
+    Args:
+        value: what a module keeps: a number, or one number for each axis or for all of them.
+        count: number of spatial axes.
+
+    """
     if isinstance(value, int):
         return (value,) * count
     return tuple(value) * count if len(value) == 1 else tuple(value)
@@ -79,13 +91,27 @@ def same(values: Sequence[int]) -> Any:
 
 
 def window(kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> Spatial:
-    """Return the scalars of a sliding window; each sequence has one number per axis."""
+    """Return the scalars of a sliding window; each sequence has one number per axis.
+
+    Args:
+        kernel: taps of the window.
+        stride: elements between neighbouring windows.
+        padding: elements added on each side.
+        dilation: elements between neighbouring taps.
+
+    """
     spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     return same(spans), same(stride), same(padding)
 
 
 def adaptive_windows(lengths: Sequence[int], outputs: Sequence[int]) -> Spatial:
-    """Return the scalars of adaptive windows, which are regular only where the output divides the input."""
+    """Return the scalars of adaptive windows, which are regular only where the output divides the input.
+
+    Args:
+        lengths: input length of each pooled axis.
+        outputs: output length of each pooled axis.
+
+    """
     ratios = []
     for length, output in zip(lengths, outputs, strict=True):
         if not output or length % output:
@@ -114,7 +140,13 @@ def pad(sides: Sequence[int], rank: int, spatial_axes: int) -> Spatial:
 
 
 def same_padding(kernel: Sequence[int], dilation: Sequence[int]) -> Any:
-    """Return the padding of `padding="same"`, where both sides of every axis agree."""
+    """Return the padding of `padding="same"`, where both sides of every axis agree.
+
+    Args:
+        kernel: taps of the window, one number per axis.
+        dilation: elements between neighbouring taps, one number per axis.
+
+    """
     totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     if any(total % 2 for total in totals):
         return _ASYMMETRIC

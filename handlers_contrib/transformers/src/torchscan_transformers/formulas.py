@@ -82,7 +82,13 @@ def attention(d: AttentionDims) -> Counts:
 
 
 def softmax(elements: int, rows: int) -> Counts:
-    """Return the cost of a softmax of `elements` scores in `rows` rows."""
+    """Return the cost of a softmax.
+
+    Args:
+        elements: the scores.
+        rows: the rows that each sum to one.
+
+    """
     return Counts(5 * elements - 2 * rows, 0, 8 * elements + 4 * rows)
 
 
@@ -115,7 +121,14 @@ def rotary_table(positions: int, frequencies: int, elements: int) -> Counts:
 
 
 def rms_norm(elements: int, rows: int, weights: int) -> Counts:
-    """Return the cost of an RMS norm with a weight of `weights` elements, as `nn.RMSNorm`."""
+    """Return the cost of an RMS norm with a weight, as `nn.RMSNorm`.
+
+    Args:
+        elements: the elements of the input.
+        rows: the mean squares, one for each token.
+        weights: the elements of the weight.
+
+    """
     if not elements:
         return NOTHING
     normalise = Counts(3 * elements + 2 * rows, elements, 3 * elements + 4 * rows + 1)
@@ -124,7 +137,15 @@ def rms_norm(elements: int, rows: int, weights: int) -> Counts:
 
 
 def linear(rows: int, inputs: int, outputs: int, bias: int) -> Counts:
-    """Return the cost of a linear map of `rows` rows, `bias` elements of bias (0 without one), as `nn.Linear`."""
+    """Return the cost of a linear map, as `nn.Linear`.
+
+    Args:
+        rows: all leading dimensions together.
+        inputs: the width of a row.
+        outputs: the results per row.
+        bias: the elements of the bias, 0 without one.
+
+    """
     results = rows * outputs
     if not results:
         return NOTHING
@@ -145,12 +166,25 @@ def combine(elements: int, operand: int | None = None) -> Counts:
 
 
 def elementwise(elements: int, operations: int) -> Counts:
-    """Return the cost of an elementwise function of one tensor, `operations` for each element (D4)."""
+    """Return the cost of an elementwise function of one tensor, one stage (D4).
+
+    Args:
+        elements: the elements of the tensor.
+        operations: the operations for each; none is no stage.
+
+    """
     return Counts(elements * operations, 0, 2 * elements if operations else 0)
 
 
 def interpolation(inputs: int, outputs: int, taps: int) -> Counts:
-    """Return the cost of resampling `inputs` values to `outputs`, each a weighted sum of `taps`."""
+    """Return the cost of resampling.
+
+    Args:
+        inputs: the values read.
+        outputs: the results, each a weighted sum.
+        taps: the terms of each sum.
+
+    """
     return Counts(outputs * (2 * taps - 1), outputs * taps, inputs + outputs)
 
 
