@@ -171,7 +171,7 @@ def formulas() -> Iterator[tuple[str, str]]:
     """Yield every public function of the layers' formulas, by module and name."""
     for file in sorted((NATIVE / "layers" / "formulas").glob("*.py")):
         module = importlib.import_module(f"torchscan_native.layers.formulas.{file.stem}")
-        if file.stem not in ("__init__", "rules"):
+        if file.stem != "__init__":
             for name in module.__all__:
                 if inspect.isfunction(getattr(module, name)):
                     yield module.__name__, name

@@ -141,6 +141,12 @@ class Machine:
             total = self.add(total, value)
         return total
 
+    def largest(self, values: Iterable[float]) -> float:
+        best, *others = values
+        for value in others:
+            best = self.max(best, value)
+        return best
+
     def dot(self, a: Iterable[float], b: Iterable[float]) -> float:
         return self.sum([self.term(x, y) for x, y in zip(a, b, strict=True)])
 
@@ -159,6 +165,32 @@ class Machine:
         out = each(function, *operands)
         self.stage(operands, out)
         return out
+
+
+def logsigmoid(m: Machine, x: float) -> float:
+    return m.sub(m.min(0.0, x), m.log(m.add(1.0, m.exp(m.neg(m.abs(x))))))
+
+
+def softmax(machine: Machine, x: np.ndarray, dim: int, *, log: bool = False) -> np.ndarray:
+    """Return the softmax of an array along an axis, stage by stage."""
+    rows = np.moveaxis(x, dim, -1)
+    shape = rows.shape
+    rows = rows.reshape(-1, shape[-1])
+    top = np.array([machine.largest(row) for row in rows])
+    machine.stage([rows], top)
+    shifted = each(machine.sub, rows, top[:, None])
+    machine.stage([rows, top], shifted)
+    powers = machine.map(machine.exp, shifted)
+    sums = np.array([machine.sum(row) for row in powers])
+    machine.stage([powers], sums)
+    if log:
+        logarithms = machine.map(machine.log, sums)
+        out = each(machine.sub, shifted, logarithms[:, None])
+        machine.stage([shifted, logarithms], out)
+    else:
+        out = each(machine.div, powers, sums[:, None])
+        machine.stage([powers, sums], out)
+    return np.moveaxis(out.reshape(shape), -1, dim)
 
 
 def random(*shape: int) -> torch.Tensor:

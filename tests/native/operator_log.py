@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import shape_wrapper
 
@@ -48,6 +49,17 @@ class Dispatched:
     def counts(self) -> tuple[int | None, ...]:
         """FLOPs, MACs and DMAs; `None` for what is left out."""
         return tuple(self.estimate.get(name) for name in METRICS)
+
+
+class Function(nn.Module):
+    """Runs a function as the body of a module without children."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
 
 
 def specs(value: Any) -> Any:

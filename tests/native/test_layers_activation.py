@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from native.layers_support import Machine, counts, each, random, reasons, same_numbers
+from native.layers_support import Machine, counts, each, logsigmoid, random, reasons, same_numbers, softmax
 
 examples = settings(max_examples=40, deadline=None)
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
@@ -47,10 +47,6 @@ def softplus(m, x, beta, threshold):
     scaled = m.mul(x, beta)
     smooth = m.div(m.log(m.add(1.0, m.exp(scaled))), beta)
     return m.select(m.less(threshold, scaled), x, smooth)
-
-
-def logsigmoid(m, x):
-    return m.sub(m.min(0.0, x), m.log(m.add(1.0, m.exp(m.neg(m.abs(x))))))
 
 
 def mish(m, x):
@@ -137,35 +133,6 @@ def test_glu(shape, data):
     y = machine.map(lambda v, g: machine.mul(v, machine.sigmoid(g)), a, b)
     same_numbers(nn.GLU(dim)(x), y)
     assert counts(nn.GLU(dim), x) == machine.counts
-
-
-def softmax(machine, x, dim, *, log=False):
-    """Return the softmax of an array along an axis, stage by stage."""
-    rows = np.moveaxis(x, dim, -1)
-    shape = rows.shape
-    rows = rows.reshape(-1, shape[-1])
-
-    def maximum(row):
-        best = row[0]
-        for value in row[1:]:
-            best = machine.max(best, value)
-        return best
-
-    top = np.array([maximum(row) for row in rows])
-    machine.stage([rows], top)
-    shifted = each(machine.sub, rows, top[:, None])
-    machine.stage([rows, top], shifted)
-    powers = machine.map(machine.exp, shifted)
-    sums = np.array([machine.sum(row) for row in powers])
-    machine.stage([powers], sums)
-    if log:
-        logarithms = machine.map(machine.log, sums)
-        out = each(machine.sub, shifted, logarithms[:, None])
-        machine.stage([shifted, logarithms], out)
-    else:
-        out = each(machine.div, powers, sums[:, None])
-        machine.stage([powers, sums], out)
-    return np.moveaxis(out.reshape(shape), -1, dim)
 
 
 @examples

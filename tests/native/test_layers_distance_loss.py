@@ -11,8 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from native.layers_support import Machine, counts, each, estimates, random, reasons, same_numbers
-from native.test_layers_activation import logsigmoid, softmax
+from native.layers_support import (
+    Machine,
+    counts,
+    each,
+    estimates,
+    logsigmoid,
+    random,
+    reasons,
+    same_numbers,
+    softmax,
+)
 
 examples = settings(max_examples=30, deadline=None)
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
@@ -70,15 +79,8 @@ def test_pairwise_distance(shape, p, keepdim):
             out = machine.mul(out, v)
         return out
 
-    def reduce(row):
-        if p != math.inf:
-            return machine.sum(row)
-        best = row[0]
-        for value in row[1:]:
-            best = machine.max(best, value)
-        return best
-
-    out = np.array([reduce([power(v) for v in row]) for row in difference])
+    combine = machine.sum if p != math.inf else machine.largest
+    out = np.array([combine([power(v) for v in row]) for row in difference])
     machine.stage([difference], out)
     if p not in (1.0, math.inf):
         roots = machine.sqrt if p == 2.0 else lambda v: machine.exp(machine.mul(1 / p, machine.log(v)))

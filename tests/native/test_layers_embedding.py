@@ -43,10 +43,7 @@ def pool_bags(machine, layer, bags, weights):
             if weights is not None:
                 out[number, column] = machine.dot(values, weights[number])
             elif layer.mode == "max":
-                best = values[0]
-                for value in values[1:]:
-                    best = machine.max(best, value)
-                out[number, column] = best
+                out[number, column] = machine.largest(values)
             else:
                 total = machine.sum(values)
                 out[number, column] = machine.div(total, len(bag)) if layer.mode == "mean" else total

@@ -46,13 +46,6 @@ def windows(planes, kernel, stride, dilation, lengths):
         yield place, values
 
 
-def maximum(machine, values):
-    best = values[0]
-    for value in values[1:]:
-        best = machine.max(best, value)
-    return best
-
-
 @examples
 @given(drawn=pools(dilated=True), with_indices=st.booleans())
 def test_max_pool(drawn, with_indices):
@@ -73,7 +66,7 @@ def test_max_pool(drawn, with_indices):
     computed = np.empty(pooled.shape)
     lengths = pooled.shape[-n:]
     for place, values in windows(padded, arguments["kernel_size"], arguments["stride"], arguments["dilation"], lengths):
-        computed[place] = maximum(machine, values)
+        computed[place] = machine.largest(values)
     machine.stage([x.numpy()], computed)
     if with_indices:
         machine.stage([], y[1].numpy())
@@ -158,7 +151,7 @@ def test_adaptive_pool(data, kind, with_indices):
             length, count, i = lengths[axis], pooled.shape[-n:][axis], place[-n:][axis]
             spans.append(slice(i * length // count, -(-(i + 1) * length // count)))
         window = list(x.numpy()[place[:-n]][tuple(spans)].ravel())
-        computed[place] = maximum(machine, window) if kind == "Max" else machine.div(machine.sum(window), len(window))
+        computed[place] = machine.largest(window) if kind == "Max" else machine.div(machine.sum(window), len(window))
     machine.stage([x.numpy()], computed)
     if pooled is not y:
         machine.stage([], y[1].numpy())

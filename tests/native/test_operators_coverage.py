@@ -150,19 +150,6 @@ def test_formula_files_know_neither_torch_nor_pluggy():
             assert not {name.split(".")[0] for name in names} & {"torch", "pluggy"}, file.name
 
 
-def test_every_derivation_anchor_exists():
-    headings = re.findall(r"^#+ (.+)$", PAGE.read_text("utf-8"), re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
-    folder = Path(formulas.__code__.co_filename).parent
-    used = {
-        anchor
-        for file in folder.glob("*.py")
-        for anchor in re.findall(r"functional-operators\.md#([\w-]+)", file.read_text("utf-8"))
-    }
-    assert used
-    assert used <= anchors
-
-
 @pytest.mark.parametrize("kind", ["contraction", "arithmetic", "movement", "ignored"])
 def test_the_page_lists_every_operator(kind):
     text = PAGE.read_text("utf-8")

@@ -17,17 +17,6 @@ from torchscan import OperatorCall, TensorSpec
 ones = torch.ones
 
 
-class Function(nn.Module):
-    """Runs a function as the body of a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
-
-
 def view(function, *args):
     return torchscan.measure_flops(lambda: function(*args))
 

@@ -13,39 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchscan
-from native.operator_log import one
-from torchscan.testing import unfused
+from native.operator_log import Function, one
+from torchscan.testing import count_contractions
 
 sizes = st.integers(1, 4)
-
-
-class Contractions(TorchDispatchMode):
-    """Counts product terms from the shapes of the few operators that the unfused path contracts with."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.macs = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        name = func._opname
-        if name in ("mm", "bmm", "mv", "dot"):
-            self.macs += out.numel() * args[0].shape[-1]
-        elif name in ("addmm", "baddbmm"):
-            self.macs += out.numel() * args[1].shape[-1]
-        elif name == "convolution":
-            # every output element sums over its group's input channels and the kernel
-            self.macs += out.numel() * math.prod(args[1].shape[1:])
-        return out
-
-
-def unfused_macs(call: Callable[[], Any]) -> int:
-    with torch.no_grad(), unfused(), Contractions() as counter:
-        call()
-    return counter.macs
 
 
 # -- random models ---------------------------------------------------------------------------------------------------
@@ -157,7 +130,7 @@ def check(program: list[Any], batch: int, tokens: int) -> None:
     torch.manual_seed(0)
     model = Model(program).eval()
     x = torch.rand(batch, tokens, WIDTH)
-    expected = unfused_macs(lambda: model(x)) + model.norm_terms(x.numel())
+    expected = count_contractions(model, x).total + model.norm_terms(x.numel())
     estimated = torchscan.scan(model, args=(x,), functional="estimate").totals.macs
     assert (estimated.status, estimated.value) == ("complete", expected)
     audited = torchscan.scan(model, args=(x,)).totals.macs
@@ -191,7 +164,7 @@ def test_a_sum_of_products_anywhere_keeps_macs_open(program, tokens, at):
     model = Model(program)
     model.plan.insert(min(at, len(model.plan)), (hidden, False))
     x = torch.rand(1, tokens, WIDTH)
-    expected = unfused_macs(lambda: model(x)) + model.norm_terms(x.numel())
+    expected = count_contractions(model, x).total + model.norm_terms(x.numel())
     for functional in ("audit", "estimate"):
         found = torchscan.scan(model, args=(x,), functional=functional).totals.macs
         assert found.status != "complete"
@@ -223,19 +196,10 @@ def test_matmul_with_broadcasting(left, right, n, k, p):
     out = a @ b
     for _ in np.ndindex(*out.shape):
         terms += k  # one product for every element of the row and its partner in the column
-    found = torchscan.scan(_Function(torch.matmul), args=(a, b), functional="estimate").totals
+    found = torchscan.scan(Function(torch.matmul), args=(a, b), functional="estimate").totals
     assert (found.macs.status, found.macs.value) == ("complete", terms)
     # K products and K - 1 adds for every output
     assert found.module_flops.value == sum(2 * k - 1 if k else 0 for _ in np.ndindex(*out.shape))
-
-
-class _Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 @given(
@@ -259,7 +223,7 @@ def test_einsum_of_two_operands(summed, kept_left, kept_right, size, order):
     # one product for every choice of every index
     terms = math.prod(size[letter] for letter in {*left, *right})
     found = torchscan.scan(
-        _Function(lambda *operands: torch.einsum(equation, *operands)), args=(a, b), functional="estimate"
+        Function(lambda *operands: torch.einsum(equation, *operands)), args=(a, b), functional="estimate"
     ).totals.macs
     assert (found.status, found.value) == ("complete", terms)
 
