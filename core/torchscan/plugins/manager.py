@@ -31,15 +31,7 @@ if TYPE_CHECKING:
     from torchscan.contract.call import ModuleCall
     from torchscan.report.schema import LayerRecord, Report
 
-__all__ = [
-    "OfferedFormat",
-    "OfferedFormula",
-    "OfferedHandler",
-    "PluginHost",
-    "PluginInfo",
-    "default_host",
-    "reset_default_host",
-]
+__all__ = ["OfferedFormat", "OfferedFormula", "PluginHost", "default_host", "reset_default_host"]
 
 #: The formats that come with torchscan, through the hook that every pack uses.
 _BUILTIN_FORMATS: Final = "torchscan.report.builtin"

@@ -15,7 +15,7 @@ from torchscan.contract.handler import HandlerRegistration, ModuleHandler
 if TYPE_CHECKING:
     from torchscan.plugins.records import OfferedHandler
 
-__all__ = ["Candidate", "Resolver", "caller_registrations", "qualified_name"]
+__all__ = ["NATIVE_METHOD", "Candidate", "Resolver", "caller_registrations"]
 
 Tier: TypeAlias = Literal["caller", "pack", "native"]
 _TIERS: tuple[Tier, ...] = ("caller", "pack", "native")

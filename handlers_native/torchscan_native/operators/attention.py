@@ -14,7 +14,7 @@ from torchscan_native.operators.shapes import NotCovered, Shape, Work, numel, of
 from torchscan_native.transformer import dmas, flops, macs
 from torchscan_native.transformer.dims import AttentionDims, EncoderLayerDims, FeedForwardDims, NormDims
 
-__all__ = ["formulas", "scaled_dot_product", "scaled_dot_product_backward"]
+__all__ = ["formulas"]
 
 #: What PyTorch's own formulas of fused attention leave out.
 _GAP = "PyTorch's formula counts the two matrix products and leaves out scaling, masks and the softmax"

@@ -12,7 +12,7 @@ from torchscan_native.layers.formulas.activation import FLOPS_PER_ELEMENT
 from torchscan_native.layers.formulas.rules import dot
 from torchscan_native.operators.shapes import NotCovered, Shape, Work, numel, offer, optional_numel, work
 
-__all__ = ["formulas", "product"]
+__all__ = ["formulas"]
 
 
 def product(outputs: int, terms: int, *reads: Shape) -> Work:

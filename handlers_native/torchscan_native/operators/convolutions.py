@@ -10,7 +10,7 @@ from torchscan.contract.operators import OperatorFormula
 from torchscan_native.layers.formulas import convolution as formula
 from torchscan_native.operators.shapes import Rule, Shape, Work, numel, offer, optional_numel, work
 
-__all__ = ["convolve", "formulas", "scatter"]
+__all__ = ["formulas"]
 
 
 def convolve(input: Shape, weight: Shape, bias: Shape | None, out_shape: Shape) -> Work:

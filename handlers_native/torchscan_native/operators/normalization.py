@@ -12,7 +12,7 @@ from torchscan_native.layers.formulas.parametrization import weight_norm
 from torchscan_native.layers.formulas.rules import Counts
 from torchscan_native.operators.shapes import NotCovered, Shape, Work, numel, offer, optional_numel, work
 
-__all__ = ["batch_statistics", "formulas", "saved_statistics"]
+__all__ = ["formulas"]
 
 
 def _two_pass(elements: int, rows: int, weight: Shape | None, bias: Shape | None) -> Counts:

@@ -9,7 +9,7 @@ from torchscan.contract.operators import OperatorFormula
 from torchscan_native.layers.formulas.recurrent import GRU, LSTM, RNN_RELU, RNN_TANH, Cell, stack
 from torchscan_native.operators.shapes import NotCovered, Rule, Shape, Work, numel, offer, work
 
-__all__ = ["formulas", "layers"]
+__all__ = ["formulas"]
 
 #: The `mode` of PyTorch's fused recurrent operators.
 _CELLS = {0: RNN_RELU, 1: RNN_TANH, 2: LSTM, 3: GRU}

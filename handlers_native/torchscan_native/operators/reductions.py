@@ -24,7 +24,7 @@ from torchscan_native.operators.shapes import (
     work,
 )
 
-__all__ = ["formulas", "softmax", "vector_norm"]
+__all__ = ["formulas"]
 
 Dim = int | Sequence[int] | None
 

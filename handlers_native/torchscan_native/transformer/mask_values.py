@@ -14,7 +14,7 @@ import torch
 if TYPE_CHECKING:
     from torchscan import ModuleCall
 
-__all__ = ["REASONS", "Pattern", "Refused", "read_pattern", "refused"]
+__all__ = ["REASONS", "Pattern", "Refused", "read_pattern"]
 
 #: Reason -> what the relation model cannot describe, and the remedy.
 REASONS: Final = {
@@ -47,19 +47,14 @@ class Refused(Exception):
 
     Args:
         reason: a key of `REASONS`.
-        message: why, as a sentence.
+        where: the argument, or the path of the stage, that is to blame; empty where it is the whole call.
 
     """
 
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(reason, message)
+    def __init__(self, reason: str, where: str = "") -> None:
+        super().__init__(reason, where)
         self.reason = reason
-        self.message = message
-
-
-def refused(reason: str, name: str = "") -> Refused:
-    """Return the refusal for `reason`, found at `name`: an argument, or the path of a stage."""
-    return Refused(reason, f"{name}: {REASONS[reason]}" if name else REASONS[reason])
+        self.message = f"{where}: {REASONS[reason]}" if where else REASONS[reason]
 
 
 @attrs.frozen
@@ -107,7 +102,7 @@ def read_pattern(call: ModuleCall, mask_name: str, padding_name: str, hint_name:
     mask, padding, hint = arguments[mask_name], arguments[padding_name], arguments[hint_name] is True
     if mask is None:
         if hint:
-            raise refused("causal_hint_without_mask", hint_name)
+            raise Refused("causal_hint_without_mask", hint_name)
         if padding is None:
             return FREE
     causal = False
@@ -119,7 +114,7 @@ def read_pattern(call: ModuleCall, mask_name: str, padding_name: str, hint_name:
             causal = _excludes_later(values, mask_name, hint)
         # With a single key there is no later position: allowing everything is causal too.
         elif hint and values.shape[-1] > 1:
-            raise refused("causal_hint_mismatch", mask_name)
+            raise Refused("causal_hint_mismatch", mask_name)
     if padding is not None:
         padding_values = _readable(call, padding, padding_name)
         padding_bounds = _bounds(padding_values, padding_name)
@@ -128,7 +123,7 @@ def read_pattern(call: ModuleCall, mask_name: str, padding_name: str, hint_name:
         if values is not None and bounds is not None and padding_bounds is not None:
             dtype = torch.promote_types(values.dtype, padding_values.dtype)
             if _overflows(values, bounds, padding_bounds, dtype):
-                raise refused("mask_overflow", f"{mask_name} and {padding_name}")
+                raise Refused("mask_overflow", f"{mask_name} and {padding_name}")
     return Pattern(
         mask is not None, causal, bounds is not None or padding_bounds is not None, padding is not None, hint
     )
@@ -137,7 +132,7 @@ def read_pattern(call: ModuleCall, mask_name: str, padding_name: str, hint_name:
 def _readable(call: ModuleCall, mask: Any, name: str) -> torch.Tensor:
     values = call.readable(mask)
     if values is None:
-        raise refused("mask_values_unreadable", name)
+        raise Refused("mask_values_unreadable", name)
     # An expanded mask repeats itself; a reduction over the whole would first write it out.
     return values[0] if values.dim() == 3 and values.stride(0) == 0 else values
 
@@ -152,9 +147,9 @@ def _bounds(values: torch.Tensor, name: str) -> tuple[float, float] | None:
         low, high = torch.aminmax(values.float())
     least, greatest = low.item(), high.item()
     if math.isnan(least) or math.isnan(greatest):
-        raise refused("mask_nan", name)
+        raise Refused("mask_nan", name)
     if greatest == math.inf:
-        raise refused("mask_positive_infinity", name)
+        raise Refused("mask_positive_infinity", name)
     return least, greatest
 
 
@@ -164,7 +159,7 @@ def _excludes_later(values: torch.Tensor, name: str, hint: bool) -> bool:
         excluded = values
         if not bool(values.any()):
             if hint and values.shape[-1] > 1:
-                raise refused("causal_hint_mismatch", name)
+                raise Refused("causal_hint_mismatch", name)
             return False
     else:
         excluded = values == -math.inf
@@ -177,16 +172,16 @@ def _excludes_later(values: torch.Tensor, name: str, hint: bool) -> bool:
     if heads_agree and torch.equal(shared, later):
         return True
     if bool(excluded.all(-1).any()):
-        raise refused("all_masked_row", name)
+        raise Refused("all_masked_row", name)
     if hint:
-        raise refused("causal_hint_mismatch", name)
-    raise refused("irregular_mask" if heads_agree else "mask_heads_differ", name)
+        raise Refused("causal_hint_mismatch", name)
+    raise Refused("irregular_mask" if heads_agree else "mask_heads_differ", name)
 
 
 def _check_padding(values: torch.Tensor, name: str) -> None:
     excluded = values if values.dtype is torch.bool else values == -math.inf
     if bool(excluded.any()):
-        raise refused("all_masked_row" if bool(excluded.all(-1).any()) else "padding_excludes_tokens", name)
+        raise Refused("all_masked_row" if bool(excluded.all(-1).any()) else "padding_excludes_tokens", name)
 
 
 def _overflows(

@@ -20,7 +20,7 @@ from torchscan_native.transformer.dims import (
     TransformerDims,
 )
 from torchscan_native.transformer.guard import Supported
-from torchscan_native.transformer.mask_values import Pattern, Refused, read_pattern, refused
+from torchscan_native.transformer.mask_values import Pattern, Refused, read_pattern
 
 __all__ = ["attention", "decoder", "encoder", "token_dependencies"]
 
@@ -32,7 +32,7 @@ PREFIX: Final = Relation("prefix")
 
 def _said(relation: Relation | None) -> Relation:
     if relation is None:
-        raise refused("inexpressible_relation")
+        raise Refused("inexpressible_relation")
     return relation
 
 
@@ -291,7 +291,7 @@ def _check_norms(dims: Any, where: str = "") -> None:
 
 def _check_norm(norm: NormDims | None, where: str) -> None:
     if norm is not None and norm.width == 1:
-        raise refused("width_one_norm", where)
+        raise Refused("width_one_norm", where)
 
 
 def _width(dims: Any) -> int:
@@ -331,5 +331,5 @@ def token_dependencies(call: ModuleCall, plan: Supported[Any] | Boundary) -> Tok
         if isinstance(dims.layers[0], EncoderLayerDims):
             return _of_encoder(call, batch_first, _ENCODER, dims.layers)
         return _of_decoder(call, batch_first, dims.layers)
-    except Refused as refused:
-        return TokenDependencies.unavailable(refused.reason, refused.message)
+    except Refused as error:
+        return TokenDependencies.unavailable(error.reason, error.message)
