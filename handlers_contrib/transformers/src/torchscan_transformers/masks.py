@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+import torchscan
 from torchscan_transformers.guard import Unsupported
 
 
@@ -28,6 +29,19 @@ class Pattern:
 _last: tuple[weakref.ref[Any], tuple[Any, ...], Pattern] | None = None
 
 
+def values_of(call: torchscan.ModuleCall, mask: Any) -> Any:
+    """Return a tensor with the values of a mask.
+
+    Raises:
+        Unsupported: there are none.
+
+    """
+    values = call.readable(mask)
+    if values is None:
+        raise Unsupported("mask_values", "the values of the mask cannot be read on this device")
+    return values
+
+
 def allowed(mask: Any, values: Any, target: int, source: int, *, additive: bool) -> str:
     """Return `full` or `causal`, what a mask of shape (batch, heads, T, S) allows.
 
@@ -36,18 +50,16 @@ def allowed(mask: Any, values: Any, target: int, source: int, *, additive: bool)
 
     Args:
         mask: the mask.
-        values: a tensor with the mask's values, or `None` where there are none.
+        values: a tensor with the mask's values.
         target: T.
         source: S.
         additive: whether the mask is added to the scores whatever its type; otherwise `False` excludes.
 
     Raises:
-        Unsupported: it allows something else, or its values cannot be read.
+        Unsupported: it allows something else.
 
     """
     global _last
-    if values is None:
-        raise Unsupported("mask_values", "the values of the mask cannot be read on this device")
     key = (0 if mask.is_inference() else mask._version, target, source, additive)
     if _last is not None and _last[0]() is mask and _last[1] == key:
         found = _last[2]

@@ -107,7 +107,7 @@ def _causal(call: torchscan.ModuleCall, module: Any, mask: Any, name: str, targe
     """
     if mask is None:
         return name == "sdpa" and target > 1 and is_causal(call, module)
-    return masks.allowed(mask, call.readable(mask), target, source, additive=name == "eager") == "causal"
+    return masks.allowed(mask, masks.values_of(call, mask), target, source, additive=name == "eager") == "causal"
 
 
 def layer(call: torchscan.ModuleCall, attention_path: str) -> torchscan.TokenDependencies:
@@ -207,8 +207,5 @@ def _require_no_padding(call: torchscan.ModuleCall, mask: Any) -> None:
         raise Unsupported(
             "mask_shape", "only a 2-D padding mask is read at the level of a model; its layers read others"
         )
-    values = call.readable(mask)
-    if values is None:
-        raise Unsupported("mask_values", "the values of the mask cannot be read on this device")
-    if not bool(values.all()):
+    if not bool(masks.values_of(call, mask).all()):
         raise Unsupported("padding", "the mask excludes padding tokens")
