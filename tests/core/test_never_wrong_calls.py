@@ -116,7 +116,7 @@ def test_two_models_in_two_threads_do_not_take_the_other_for_their_own():
             assert not report.diagnostics
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*deprecated")  # TorchScript is, as a whole
 class TestTorchScript:
     # 3 rows: Linear(4, 8) has 3 * 8 dot products of 4 terms (7 FLOPs) and biases, ReLU 24, Linear(8, 2) 3 * 2 of 15 + 1
     FLOPS = 3 * 8 * 8 + 24 + 3 * 2 * 16
