@@ -44,7 +44,7 @@ def macs(batch: int) -> int:
     return LAYERS * layer + norm + pooler + classifier
 
 
-def train(tmp_path, *, through_log: bool, accumulation: int = 1, rows: int = 8):
+def prepared(tmp_path, *, through_log: bool, accumulation: int = 1, rows: int = 8):
     torch.manual_seed(0)
     data = [
         {"input_ids": torch.randint(1, VOCABULARY, (TOKENS,)), "labels": torch.tensor(index % 2)}
@@ -64,8 +64,36 @@ def train(tmp_path, *, through_log: bool, accumulation: int = 1, rows: int = 8):
     trainer = transformers.Trainer(model(), arguments, train_dataset=data)
     callback = UtilizationCallback(peak=1e12, log=trainer.log if through_log else None)
     trainer.add_callback(callback)
+    return trainer, callback
+
+
+def train(tmp_path, **options):
+    trainer, callback = prepared(tmp_path, **options)
     trainer.train()
     return trainer, callback
+
+
+def hooks(module):
+    return [hook for part in module.modules() for hook in (*part._forward_pre_hooks, *part._forward_hooks)]
+
+
+def test_a_training_that_raised_can_be_cleaned_up_after(tmp_path):
+    trainer, callback = prepared(tmp_path, through_log=False)
+    parameter = next(trainer.model.parameters())
+    handle = parameter.register_hook(lambda gradient: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trainer.train()
+    assert hooks(trainer.model)  # the trainer told nobody
+    callback.close()
+    assert hooks(trainer.model) == []
+    callback.close()  # a second time does nothing
+    # and without that, the next training does it
+    with pytest.raises(ZeroDivisionError):
+        trainer.train()
+    handle.remove()
+    trainer.train()
+    assert hooks(trainer.model) == []
+    assert callback.last.forward == Complete(macs(batch=2))
 
 
 @pytest.mark.parametrize("through_log", [False, True])

@@ -39,6 +39,9 @@ class UtilizationCallback(TrainerCallback):
     `torchscan/utilization`. A lower bound has `_at_least` at the end of its name; what is unavailable is not logged,
     and `last.forward.reason` says why.
 
+    The trainer tells nobody when training raises, so hooks of the step at hand then stay on the model until the
+    callback trains again; `close` removes them.
+
     Example:
         ```python
         trainer = Trainer(model, args, train_dataset=data)
@@ -65,6 +68,7 @@ class UtilizationCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to measure."""
+        self.close()
         self._meter = self._measure(kwargs["model"])
         self._since = []
 
@@ -92,6 +96,10 @@ class UtilizationCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave nothing on the model."""
+        self.close()
+
+    def close(self) -> None:
+        """Leave nothing on the model; for a training that raised."""
         if self._meter is not None:
             self._meter.close()
             self._meter = None
