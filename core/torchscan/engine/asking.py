@@ -46,6 +46,7 @@ class Asker:
         self._readable = readable if readable is not None else itself
         self._memo: dict[Any, Any] = {}
         self._wanted: dict[int, frozenset[str]] = {}
+        self._sources: dict[tuple[Candidate, int], dict[str, Candidate]] = {}
         self.owned: dict[type, tuple[int, int]] = {}
 
     def surely_owned(self, kind: type) -> tuple[int, int]:
@@ -156,11 +157,13 @@ class Asker:
                     value = failure_state(candidate, "field", f"{name}: {error}")
             states[name] = value
         if first:
-            record.sources = dict.fromkeys(states, candidate)
             record.source = candidate
+            key = (candidate, decided)
+            if (sources := self._sources.get(key)) is None:
+                sources = self._sources[key] = dict.fromkeys(states, candidate)
+            record.sources = sources
         else:
-            record.sources.update((name, candidate) for name in self._names(decided & ~TOKENS))
-            record.source = None
+            self._add_sources(record, candidate, decided)
         if handler.subtree_metrics:
             owned = bits_of(handler.subtree_metrics) & wanted
             record.owned |= owned
@@ -168,7 +171,8 @@ class Asker:
                 record.owned_by_caller |= owned
             for name in self._names(owned & ~decided):
                 states[name] = failure_state(candidate, "missing", f"{name}: the handler owns it but left it out")
-                record.sources[name] = candidate
+            if owned & ~decided:
+                self._add_sources(record, candidate, owned & ~decided)
             decided |= owned
         return decided
 
@@ -176,11 +180,15 @@ class Asker:
         """Make every metric that was asked for unavailable: what the handler would have said is unknown."""
         names = self._names(wanted & ~TOKENS)
         record.states.update((name, failure_state(candidate, cause, message)) for name in names)
-        record.sources = {**record.sources, **dict.fromkeys(names, candidate)}
-        record.source = None
+        self._add_sources(record, candidate, wanted)
         record.owned |= bits_of(candidate.handler.subtree_metrics) & wanted
         # A relation is another matter: the row keeps the one that the next tier knows.
         return wanted & ~TOKENS
+
+    def _add_sources(self, record: CallRecord, candidate: Candidate, bits: int) -> None:
+        """Note who answered for some of the metrics; a record shares its sources with others until they differ."""
+        record.sources = {**record.sources, **dict.fromkeys(self._names(bits & ~TOKENS), candidate)}
+        record.source = None
 
     def _tokens(self, record: CallRecord, candidate: Candidate, call: ModuleCall, value: Any) -> None:
         try:

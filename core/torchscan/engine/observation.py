@@ -91,6 +91,4 @@ class Observation:
     def clear(self) -> None:
         """Forget the finished calls, so that a long loop does not grow; later calls count from zero again."""
         del self._observer.records[: len(self._finished())]
-        running = Counter(record.place.path for record in self._observer.records)
-        for place in self._observer.tree.places.values():
-            place.calls = running[place.path]
+        self._observer.calls = Counter(record.place.path for record in self._observer.records)

@@ -39,6 +39,7 @@ class Observer:
         readable: gives a tensor whose values a handler may read.
         progress: told the number of calls so far.
         whole: the observer lives for one call of the root, so that all that runs belongs to it.
+        estimating: operator formulas will count what no handler knows, so it matters whether a call dispatched any.
 
     """
 
@@ -52,9 +53,11 @@ class Observer:
         readable: Callable[[torch.Tensor], torch.Tensor | None] | None = None,
         progress: Callable[[int], None] | None = None,
         whole: bool = False,
+        estimating: bool = False,
     ) -> None:
         self.tree = tree
         self.records: list[CallRecord] = []
+        self.calls: dict[str, int] = {}  # per path
         self.stack: list[CallRecord] = []
         self.tally: dict[OperatorCost, int] | None = None  # that of the innermost call, if no hook can be at work in it
         self._requested = requested
@@ -68,6 +71,7 @@ class Observer:
         self.elsewhere_called: dict[str, str] = {}  # path and type of modules that another thread called
         self._places = tree.places
         self._spatial = requested & _SPATIAL
+        self._estimating = estimating
 
     def module_types(self) -> set[type]:
         """Return the types of the modules that were called."""
@@ -114,17 +118,16 @@ class Observer:
             parent.children += 1
             owned, by_caller = self._owned.get(parent.module_type) or self._asker.surely_owned(parent.module_type)
             parent.may_own = owned
-            record = CallRecord(place, parent, parent.covered | owned)
+            record = CallRecord(place, self._next_call(place.path), parent, parent.covered | owned)
             by_caller |= parent.covered_by_caller
             if by_caller:
                 record.covered_by_caller = by_caller
                 counts = self._requested & COUNTS
                 record.silenced = bool(counts) and counts & ~by_caller == 0
         else:
-            record = CallRecord(place, None, 0)
+            record = CallRecord(place, self._next_call(place.path), None, 0)
         if module._forward_pre_hooks and has_foreign_hooks(module._forward_pre_hooks):
             record.hooked = {}
-        place.calls += 1
         self.records.append(record)
         stack.append(record)
         self.tally = None if record.hooked is not None else record.operators
@@ -154,7 +157,7 @@ class Observer:
         wanted = self._requested & ~record.covered
         if wanted:
             self._asker.estimate(record, module, args, kwargs, output, wanted)
-        if not record.operators and not record.children and not record.states:
+        if self._estimating and not record.operators and not record.children and not record.states:
             record.opaque = _appeared(module, args, kwargs, output)
         if self._spatial:
             self._link(record, args, output)
@@ -205,8 +208,7 @@ class Observer:
         """Record the call of a root whose `__call__` is its own, so that PyTorch told nobody of it."""
         module = self.tree.root
         place = self._places[id(module)]
-        record = CallRecord(place, None, 0)
-        place.calls += 1
+        record = CallRecord(place, self._next_call(place.path), None, 0)
         record.failed = False
         record.has_submodules = any(child is not None for child in module._modules.values())
         record.input = describe_call(args, kwargs)
@@ -229,6 +231,12 @@ class Observer:
                 around.left = (*around.left, module)
         if around.hooked is None:
             around.hooked = {}
+
+    def _next_call(self, path: str) -> int:
+        """Count per path: a module put in another's place during a run goes on where that one stopped."""
+        index = self.calls.get(path, 0)
+        self.calls[path] = index + 1
+        return index
 
     def _unwind(self, module: nn.Module) -> bool:
         """Make the record of `module` the top of the stack; calls above it ended without a word, so they failed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -116,6 +116,10 @@ class _Row:
         self.size = 0
         self.shared: bool | None = None  # a matter of the row's own module, which comes first
 
+    def key(self) -> tuple[int, int, int, bool | None]:
+        """Return all that a row shows of it."""
+        return self.trainable, self.frozen, self.size, self.shared
+
 
 def count_stored(
     places: Iterable[ModulePlace], records: Iterable[CallRecord]
@@ -143,14 +147,31 @@ def count_stored(
     for row in buffers.values():
         sums.buffer_elements += row.trainable + row.frozen
         sums.buffer_bytes += row.size
+    return sums, _counted(first.values(), parameters, buffers)
+
+
+def _counted(
+    records: Iterable[CallRecord],
+    parameters: Mapping[CallRecord | None, _Row],
+    buffers: Mapping[CallRecord | None, _Row],
+) -> dict[CallRecord, tuple[ParameterCount, BufferCount]]:
+    """Return what rows show; equal ones share it, as layers of a stack have as many parameters each."""
+    known: dict[Any, tuple[ParameterCount, BufferCount]] = {}
     found: dict[CallRecord, tuple[ParameterCount, BufferCount]] = {}
-    for record in first.values():
+    for record in records:
         own, kept = parameters.get(record), buffers.get(record)
-        found[record] = (
-            _NO_PARAMETERS if own is None else ParameterCount(own.trainable, own.frozen, own.size, bool(own.shared)),
-            _NO_BUFFERS if kept is None else BufferCount(kept.trainable + kept.frozen, kept.size, bool(kept.shared)),
-        )
-    return sums, found
+        key = (None if own is None else own.key(), None if kept is None else kept.key())
+        if (counts := known.get(key)) is None:
+            counts = known[key] = (
+                _NO_PARAMETERS
+                if own is None
+                else ParameterCount(own.trainable, own.frozen, own.size, bool(own.shared)),
+                _NO_BUFFERS
+                if kept is None
+                else BufferCount(kept.trainable + kept.frozen, kept.size, bool(kept.shared)),
+            )
+        found[record] = counts
+    return found
 
 
 _NO_PARAMETERS: Final = ParameterCount()

@@ -14,7 +14,7 @@ from torchscan.engine.chain import Chain
 from torchscan.engine.operators import OperatorCost
 from torchscan.engine.tree import ModulePlace
 from torchscan.plugins.resolution import Candidate
-from torchscan.report.schema import CallInput, Failed, Value
+from torchscan.report.schema import CallInput, Failed, MetricOwner, Value
 
 __all__ = ["BITS", "COUNTS", "TOKENS", "CallRecord", "bits_of"]
 
@@ -24,7 +24,7 @@ TOKENS: Final = BITS["token_dependencies"]
 COUNTS: Final = BITS["module_flops"] | BITS["macs"] | BITS["dmas"]
 
 _FAILED: Final = Failed()
-_NO_SOURCES: Final[dict[str, Candidate]] = {}
+_NO_SOURCES: Final[Mapping[str, Candidate]] = {}
 _NO_INPUT: Final = CallInput()
 
 
@@ -38,6 +38,7 @@ class CallRecord:
     """One call, as far as it has been observed; holds no tensor."""
 
     __slots__ = (
+        "_name",
         "call_index",
         "chain",
         "children",
@@ -70,10 +71,10 @@ class CallRecord:
         "tokens_source",
     )
 
-    def __init__(self, place: ModulePlace, parent: CallRecord | None, covered: int) -> None:
+    def __init__(self, place: ModulePlace, call_index: int, parent: CallRecord | None, covered: int) -> None:
         self.place = place
         self.parent = parent
-        self.call_index = place.calls
+        self.call_index = call_index
         self.covered = covered  # metrics that an ancestor surely owns
         self.covered_by_caller = 0
         self.executed = 0  # product terms that were dispatched in what this call answers for
@@ -96,11 +97,18 @@ class CallRecord:
         self.stirred = False  # a hook below did something, or may have: tokens need not be where a formula expects them
         self.inherited: dict[str, list[CallRecord]] | None = None  # hooked calls below, of a metric that this call owns
         self.states: dict[str, Any] = {}  # int, or a state
-        self.sources: dict[str, Candidate] = _NO_SOURCES
+        self.sources: Mapping[str, Candidate] = _NO_SOURCES  # shared between calls
         self.source: Candidate | None = None  # the one source of all states, where there is one and it did not fail
         self.tokens: TokenDependencies | None = None
         self.tokens_source: Candidate | None = None
         self.chain: Chain | None = None
+        self._name: MetricOwner | None = None
+
+    def name(self) -> MetricOwner:
+        """Return path and index, as rows refer to this call."""
+        if self._name is None:
+            self._name = MetricOwner(self.place.path, self.call_index)
+        return self._name
 
     def ran(self) -> Mapping[OperatorCost, int]:
         """Return every operator that ran in this call outside of its children, those of hooks included."""

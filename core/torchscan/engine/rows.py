@@ -110,7 +110,7 @@ class Rows:
             answer.covered or None,
             tokens,
             handlers or None,
-            None if parent is None else MetricOwner(parent.place.path, parent.call_index),
+            None if parent is None else parent.name(),
         )
 
     def _remembered(self, record: CallRecord, owners: Any) -> tuple[_Answer | None, Any]:
@@ -148,7 +148,7 @@ class Rows:
                 if not bits & bit:
                     continue
                 if owners is not None and (owner := owners[index]) is not None:
-                    covered[name] = MetricOwner(owner.place.path, owner.call_index)
+                    covered[name] = owner.name()
                     continue
                 if name in states:
                     value = states[name]

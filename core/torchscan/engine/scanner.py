@@ -177,6 +177,7 @@ class Scanner:
                 call_estimated=self._streamed(plan),
                 progress=progress,
                 whole=True,
+                estimating=plan.functional == "estimate",
             )
             with contextlib.ExitStack() as stack:
                 stack.enter_context(random_state(tree))
@@ -245,7 +246,13 @@ class Scanner:
             raise TypeError(f"expected a torch.nn.Module to observe, got {type(module).__name__}")
         resolver = self._resolver(plan, caller_registrations(custom_modules))
         book = self._book(plan, custom_mapping)
-        observer = Observer(ModuleTree(module), resolver, plan.bits, call_estimated=self._streamed(plan))
+        observer = Observer(
+            ModuleTree(module),
+            resolver,
+            plan.bits,
+            call_estimated=self._streamed(plan),
+            estimating=plan.functional == "estimate",
+        )
         training = is_training(module)
 
         def build(seen: Observer, inputs: Inputs) -> Report:

@@ -11,28 +11,15 @@ __all__ = ["ModulePlace", "ModuleTree", "own_tensors"]
 
 
 class ModulePlace:
-    """Where one module instance sits in the tree.
+    """Where one module instance sits in the tree."""
 
-    Calls count per path: a module put in another's place during a run goes on where that one stopped.
-    """
+    __slots__ = ("depth", "module", "name", "path")
 
-    __slots__ = ("_counter", "depth", "module", "name", "path")
-
-    def __init__(self, module: nn.Module, path: str, depth: int, name: str, counter: list[int]) -> None:
+    def __init__(self, module: nn.Module, path: str, depth: int, name: str) -> None:
         self.module = module
         self.path = path
         self.depth = depth
         self.name = name
-        self._counter = counter
-
-    @property
-    def calls(self) -> int:
-        """How often the path has been called."""
-        return self._counter[0]
-
-    @calls.setter
-    def calls(self, count: int) -> None:
-        self._counter[0] = count
 
 
 class ModuleTree:
@@ -46,7 +33,6 @@ class ModuleTree:
     def __init__(self, root: nn.Module) -> None:
         self.root = root
         self.places: dict[int, ModulePlace] = {}
-        self._counters: dict[str, list[int]] = {}
         self.grow()
 
     def grow(self) -> None:
@@ -62,7 +48,7 @@ class ModuleTree:
                 continue
             visited.add(key)
             if key not in places:
-                places[key] = ModulePlace(module, path, depth, name, self._counters.setdefault(path, [0]))
+                places[key] = ModulePlace(module, path, depth, name)
             children = module._modules
             if children:
                 for child_name, child in reversed(children.items()):
