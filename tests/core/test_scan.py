@@ -192,6 +192,35 @@ def test_three_scans_give_three_equal_reports():
     assert first == second == third
 
 
+class Holder(nn.Module):
+    """Parameters and buffers of these types, in this order."""
+
+    def __init__(self, parameters=(), buffers=()):
+        super().__init__()
+        for index, dtype in enumerate(parameters):
+            self.register_parameter(f"p{index}", nn.Parameter(torch.zeros(1, dtype=dtype), requires_grad=False))
+        for index, dtype in enumerate(buffers):
+            self.register_buffer(f"b{index}", torch.zeros(1, dtype=dtype))
+
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("parameters", "buffers", "expected"),
+    [
+        ([torch.float64, torch.float32], [torch.float16], "torch.float64"),
+        ([torch.int8, torch.float32], [], "torch.int8"),
+        ([], [torch.float64], "torch.float64"),
+        ([], [torch.int64, torch.float32], "torch.int64"),
+        ([], [], "torch.float32"),
+    ],
+)
+def test_generated_inputs_are_of_the_type_of_the_first_parameter_then_the_first_buffer(parameters, buffers, expected):
+    report = scan(Holder(parameters, buffers), (3,), mode="structure")
+    assert report.inputs.args[0].dtype == expected
+
+
 def test_arguments_are_passed_through_untouched():
     class Identity(nn.Module):
         def forward(self, x, *, mask=None):

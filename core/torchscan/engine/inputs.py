@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -74,12 +75,8 @@ def _shapes(input_shape: InputShape) -> list[tuple[int, ...]]:
 
 
 def _default(module: nn.Module) -> torch.Tensor:
-    for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-            return tensor
-    # A model of integer buffers alone still computes in floating point, on their device.
-    first = next(iter((*module.parameters(), *module.buffers())), None)
-    return torch.empty(0, dtype=torch.float32, device="cpu" if first is None else first.device)
+    first = next(itertools.chain(module.parameters(), module.buffers()), None)
+    return torch.empty(0, dtype=torch.float32, device="cpu") if first is None else first
 
 
 def _dtypes(module: nn.Module, dtype: torch.dtype | Iterable[torch.dtype] | None, count: int) -> list[torch.dtype]:

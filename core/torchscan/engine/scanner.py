@@ -119,9 +119,9 @@ class Scanner:
                 for several positional inputs. Excludes `args` and `kwargs`.
             args: the positional arguments of the call; passed through untouched.
             kwargs: its keyword arguments; passed through untouched.
-            dtype: of generated inputs, one or one per input; by default that of the first floating parameter or
-                buffer, else float32.
-            device: of generated inputs; by default that of the first parameter or buffer, else the CPU.
+            dtype: of generated inputs, one or one per input; by default that of the first parameter, then of
+                the first buffer, then float32.
+            device: of generated inputs; by default that of the first parameter, then of the first buffer, then the CPU.
             mode: `"full"`, or `"structure"` for shapes and parameters without any formula.
             strict: raise when a requested metric is incomplete.
             functional: what happens to arithmetic in a composite's own body: `"audit"` makes the affected metrics
