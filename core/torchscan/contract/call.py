@@ -81,20 +81,11 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         bound.apply_defaults()
         return dict(bound.arguments)
     names, keywords, defaults, rest = plan
-    arguments: dict[str, Any] = {}
-    positional = len(args)
-    for index, name in enumerate(names):
-        if index < positional:
-            if name in kwargs:
-                raise TypeError(f"multiple values for argument {name!r}")
-            arguments[name] = args[index]
-        elif name in kwargs:
-            arguments[name] = kwargs[name]
-        elif name in defaults:
-            arguments[name] = defaults[name]
-        else:
-            raise TypeError(f"missing a required argument: {name!r}")
-    for name in keywords:
+    arguments: dict[str, Any] = dict(zip(names, args, strict=False))
+    for name in arguments:
+        if name in kwargs:
+            raise TypeError(f"multiple values for argument {name!r}")
+    for name in (*names[len(args) :], *keywords):
         if name in kwargs:
             arguments[name] = kwargs[name]
         elif name in defaults:

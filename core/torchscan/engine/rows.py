@@ -67,6 +67,7 @@ class Rows:
         self._estimating = plan.functional == "estimate"
         self._results: dict[Any, MetricResult] = {}
         self._answers: dict[Any, _Answer] = {}
+        self._tokens: dict[tuple[int, Candidate], TokenDependencies] = {}
 
     def row(
         self, record: CallRecord, parameters: ParameterCount = _NO_PARAMETERS, buffers: BufferCount = _NO_BUFFERS
@@ -275,6 +276,10 @@ class Rows:
         assert tokens is not None
         assert candidate is not None
         handlers["token_dependencies"] = candidate.plugin
+        # Equal calls of a native layer have one object, which need not be copied for each row.
+        key = (id(tokens), candidate)
+        if not record.stirred and (known := self._tokens.get(key)) is not None:
+            return known
         if record.stirred and tokens.status == "complete" and candidate.tier != "caller":
             tokens = TokenDependencies.unavailable(
                 "hooks",
@@ -293,7 +298,10 @@ class Rows:
                     reason=tokens.reason,
                 )
             )
-        return attrs.evolve(tokens, method=tokens.method or candidate.method, message=None)
+        found = attrs.evolve(tokens, method=tokens.method or candidate.method, message=None)
+        if tokens is record.tokens and tokens.status == "complete":
+            self._tokens[key] = found
+        return found
 
     def _unsupplied(self, record: CallRecord, name: str, metrics: dict[str, MetricResult]) -> None:
         """Decide a metric that no handler supplied: the children answer for a composite, nobody for a leaf."""

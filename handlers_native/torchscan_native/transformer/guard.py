@@ -24,14 +24,13 @@ from torchscan_native.transformer.dims import (
     TransformerDims,
 )
 from torchscan_native.transformer.layer_reading import (
-    decoder_layer_dims,
-    decoder_layer_key,
-    encoder_layer_dims,
-    layer_key,
+    DecoderSizes,
+    EncoderSizes,
     layer_layout,
-    read_afresh,
+    read_called,
     read_decoder_layer,
     read_encoder_layer,
+    read_stacked,
 )
 from torchscan_native.transformer.natives import check_classes, check_root, check_stage
 from torchscan_native.transformer.operands import (
@@ -59,6 +58,8 @@ __all__ = [
 
 D = TypeVar("D", bound=Dims, covariant=True)
 R = TypeVar("R")
+Sizes = TypeVar("Sizes", EncoderSizes, DecoderSizes)
+Layer = TypeVar("Layer", EncoderLayerDims, DecoderLayerDims)
 
 
 @attrs.frozen
@@ -148,8 +149,7 @@ def _check_encoder_layer(call: ModuleCall, state: dict[str, Any]) -> Supported[E
     src = arguments["src"]
     batch, length, width = check_batched(src, "src", batch_first)
     masks = read_masks(arguments, "src_mask", "src_key_padding_mask", "is_causal", batch, length, length)
-    key = layer_key(state, batch, length, width, masks.elements, masks.rows)
-    dims = read_afresh(call, key, lambda: read_encoder_layer(state, batch, length, width, masks))
+    dims = read_called(call, state, EncoderSizes(batch, length, width, masks), read_encoder_layer)
     _check_output(call.output, src.shape)
     return Supported(dims, batch_first)
 
@@ -177,8 +177,9 @@ def _check_decoder_layer(call: ModuleCall, state: dict[str, Any]) -> Supported[D
     batch, target, width = check_batched(tgt, "tgt", batch_first)
     source, memory_width = _read_memory(arguments["memory"], batch, batch_first)
     masks = _decoder_masks(arguments, batch, target, source)
-    sizes = (state, batch, target, source, (width, memory_width), masks)
-    dims = read_afresh(call, decoder_layer_key(*sizes), lambda: read_decoder_layer(*sizes))
+    dims = read_called(
+        call, state, DecoderSizes(batch, target, source, width, memory_width, *masks), read_decoder_layer
+    )
     _check_output(call.output, tgt.shape)
     return Supported(dims, batch_first)
 
@@ -213,22 +214,20 @@ def _final_norm(state: dict[str, Any]) -> Any:
     return state.get("norm") if norm is None else norm
 
 
-def _encoder_dims(
+def _stack_dims(
     memo: dict[Any, Any],
     state: dict[str, Any],
     layers: list[dict[str, Any]],
-    batch: int,
-    length: int,
-    width: int,
-    masks: Masks,
-) -> StackDims[EncoderLayerDims]:
+    sizes: Sizes,
+    read: Callable[[dict[str, Any], Sizes], Layer],
+) -> StackDims[Layer]:
     found = []
     for index, layer in enumerate(layers):
         try:
-            found.append(encoder_layer_dims(memo, layer, batch, length, width, masks))
+            found.append(read_stacked(memo, layer, sizes, read))
         except Outside as error:
             raise error.within(f"layers.{index}") from None
-    return StackDims(tuple(found), norm_dims(_final_norm(state), "norm", batch * length, width))
+    return StackDims(tuple(found), norm_dims(_final_norm(state), "norm", sizes.tokens, sizes.width))
 
 
 def _check_packing(state: dict[str, Any], mask: Any, padding: Any) -> None:
@@ -252,28 +251,9 @@ def _check_encoder(call: ModuleCall, state: dict[str, Any]) -> Supported[StackDi
     batch, length, width = check_batched(src, "src", batch_first)
     masks = read_masks(arguments, "mask", "src_key_padding_mask", "is_causal", batch, length, length)
     _check_packing(state, arguments["mask"], arguments["src_key_padding_mask"])
-    dims = _encoder_dims(call.memo, state, layers, batch, length, width, masks)
+    dims = _stack_dims(call.memo, state, layers, EncoderSizes(batch, length, width, masks), read_encoder_layer)
     _check_output(call.output, src.shape)
     return Supported(dims, batch_first)
-
-
-def _decoder_dims(
-    memo: dict[Any, Any],
-    state: dict[str, Any],
-    layers: list[dict[str, Any]],
-    batch: int,
-    target: int,
-    source: int,
-    widths: tuple[int, int],
-    masks: tuple[Masks, Masks],
-) -> StackDims[DecoderLayerDims]:
-    found = []
-    for index, layer in enumerate(layers):
-        try:
-            found.append(decoder_layer_dims(memo, layer, batch, target, source, widths, masks))
-        except Outside as error:
-            raise error.within(f"layers.{index}") from None
-    return StackDims(tuple(found), norm_dims(_final_norm(state), "norm", batch * target, widths[0]))
 
 
 def _check_decoder(call: ModuleCall, state: dict[str, Any]) -> Supported[StackDims[DecoderLayerDims]]:
@@ -284,7 +264,8 @@ def _check_decoder(call: ModuleCall, state: dict[str, Any]) -> Supported[StackDi
     batch, target, width = check_batched(tgt, "tgt", batch_first)
     source, memory_width = _read_memory(arguments["memory"], batch, batch_first)
     masks = _decoder_masks(arguments, batch, target, source)
-    dims = _decoder_dims(call.memo, state, layers, batch, target, source, (width, memory_width), masks)
+    sizes = DecoderSizes(batch, target, source, width, memory_width, *masks)
+    dims = _stack_dims(call.memo, state, layers, sizes, read_decoder_layer)
     _check_output(call.output, tgt.shape)
     return Supported(dims, batch_first)
 
@@ -316,16 +297,12 @@ def _check_transformer(call: ModuleCall, state: dict[str, Any]) -> Supported[Tra
     encoder_masks = read_masks(arguments, "src_mask", "src_key_padding_mask", "src_is_causal", batch, source, source)
     _within("encoder", lambda: _check_packing(encoder, arguments["src_mask"], arguments["src_key_padding_mask"]))
     decoder_masks = _decoder_masks(arguments, batch, target, source)
+    encoder_sizes = EncoderSizes(batch, source, width, encoder_masks)
+    decoder_sizes = DecoderSizes(batch, target, source, width, width, *decoder_masks)
+    memo = call.memo
     dims = TransformerDims(
-        _within(
-            "encoder", lambda: _encoder_dims(call.memo, encoder, encoder_layers, batch, source, width, encoder_masks)
-        ),
-        _within(
-            "decoder",
-            lambda: _decoder_dims(
-                call.memo, decoder, decoder_layers, batch, target, source, (width, width), decoder_masks
-            ),
-        ),
+        _within("encoder", lambda: _stack_dims(memo, encoder, encoder_layers, encoder_sizes, read_encoder_layer)),
+        _within("decoder", lambda: _stack_dims(memo, decoder, decoder_layers, decoder_sizes, read_decoder_layer)),
     )
     _check_output(call.output, tgt.shape)
     return Supported(dims, batch_first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from torch import nn
 
@@ -21,19 +21,69 @@ from torchscan_native.transformer.stages import (
 )
 
 __all__ = [
-    "decoder_layer_dims",
-    "decoder_layer_key",
-    "encoder_layer_dims",
-    "layer_key",
+    "DecoderSizes",
+    "EncoderSizes",
     "layer_layout",
-    "read_afresh",
+    "read_called",
     "read_decoder_layer",
     "read_encoder_layer",
+    "read_stacked",
 ]
 
+S = TypeVar("S")
 R = TypeVar("R")
 
 _COUNTS: Final = ("module_flops", "macs", "dmas")
+
+
+class EncoderSizes(NamedTuple):
+    """What a call brings to an encoder layer.
+
+    Attributes:
+        batch: B.
+        length: T = S.
+        width: E.
+        masks: the explicit masks.
+
+    """
+
+    batch: int
+    length: int
+    width: int
+    masks: Masks
+
+    @property
+    def tokens(self) -> int:
+        """Return B·T."""
+        return self.batch * self.length
+
+
+class DecoderSizes(NamedTuple):
+    """What a call brings to a decoder layer.
+
+    Attributes:
+        batch: B.
+        target: T.
+        source: S.
+        width: E.
+        memory_width: that of the memory.
+        masks: the explicit masks of the target.
+        memory_masks: those of the memory.
+
+    """
+
+    batch: int
+    target: int
+    source: int
+    width: int
+    memory_width: int
+    masks: Masks
+    memory_masks: Masks
+
+    @property
+    def tokens(self) -> int:
+        """Return B·T."""
+        return self.batch * self.target
 
 
 def layer_layout(state: dict[str, Any], *names: str) -> bool:
@@ -52,62 +102,60 @@ def layer_layout(state: dict[str, Any], *names: str) -> bool:
     return layouts[0]
 
 
-def _inner_attention(
-    modules: dict[str, Any], name: str, batch: int, target: int, source: int, widths: tuple[int, int, int], masks: Masks
-) -> AttentionDims:
-    """Read the attention `name` of a layer, which is always called without returned weights."""
-    state = modules[name].__dict__
-    if state["embed_dim"] != widths[0]:
-        raise Outside("mixed_widths", f"embed_dim is {state['embed_dim']} for tokens of width {widths[0]}", name)
-    try:
-        return attention_dims(state, batch, target, source, widths, masks)
-    except Outside as error:
-        raise error.within(name) from None
-
-
-def layer_key(state: dict[str, Any], *sizes: Any) -> tuple[Any, ...]:
-    """Return where a scan keeps what a layer's own call found, for the stack that made the call."""
-    return ("torchscan_native", id(state), *sizes)
-
-
-def read_afresh(call: ModuleCall, key: tuple[Any, ...], read: Callable[[], R]) -> R:
+def read_called(call: ModuleCall, state: dict[str, Any], sizes: S, read: Callable[[dict[str, Any], S], R]) -> R:
     """Read a layer for its own call, and keep that for an owner, which asks after all of its layers ran.
 
     A model may change a layer between two calls, so a call never takes what an earlier one left, and an owner never
     finds more than the latest call: what was kept goes first, also when this call turns out to be outside.
+
+    Args:
+        call: the layer's call.
+        state: instance dictionary of the layer.
+        sizes: what the call brings.
+        read: reads the layer.
+
+    Raises:
+        Outside: the layer is no native layer of these sizes.
+
     """
-    memo = call.memo
+    memo, key = call.memo, _key(state, sizes)
     memo.pop(key, None)
-    found = read()
+    found = read(state, sizes)
     if call.requested.isdisjoint(_COUNTS):  # an owner counts this call
         memo[key] = found
     return found
 
 
-def encoder_layer_dims(
-    memo: dict[Any, Any], state: dict[str, Any], batch: int, length: int, width: int, masks: Masks
-) -> EncoderLayerDims:
-    """Return the dims of an encoder layer that ran in a stack.
+def read_stacked(memo: dict[Any, Any], state: dict[str, Any], sizes: S, read: Callable[[dict[str, Any], S], R]) -> R:
+    """Read a layer that ran in a stack.
 
     Args:
-        memo: the scan's, where the layer's own call may have left them.
+        memo: the scan's, where the layer's own call may have left what it found.
         state: instance dictionary of the layer.
-        batch: B.
-        length: T = S.
-        width: E.
-        masks: those the stack handed on.
+        sizes: what the stack handed on.
+        read: reads the layer.
 
     Raises:
-        Outside: the layer is no native layer of these inputs.
+        Outside: the layer is no native layer of these sizes.
 
     """
-    found = memo.get(layer_key(state, batch, length, width, masks.elements, masks.rows))
-    return read_encoder_layer(state, batch, length, width, masks) if found is None else found
+    found: R | None = memo.get(_key(state, sizes))
+    return read(state, sizes) if found is None else found
 
 
-def read_encoder_layer(state: dict[str, Any], batch: int, length: int, width: int, masks: Masks) -> EncoderLayerDims:
-    """Read an encoder layer; arguments and errors as in `encoder_layer_dims`."""
+def _key(state: dict[str, Any], sizes: Any) -> tuple[Any, ...]:
+    return ("torchscan_native", id(state), sizes)
+
+
+def read_encoder_layer(state: dict[str, Any], sizes: EncoderSizes) -> EncoderLayerDims:
+    """Read an encoder layer from its instance dictionary.
+
+    Raises:
+        Outside: it is no native layer of these sizes.
+
+    """
     modules = state["_modules"]
+    batch, length, width, masks = sizes
     attention = _inner_attention(modules, "self_attn", batch, length, length, (width, width, width), masks)
     rows = batch * length
     feed_forward = feed_forward_dims(state, rows, width)
@@ -119,61 +167,18 @@ def read_encoder_layer(state: dict[str, Any], batch: int, length: int, width: in
     return EncoderLayerDims(attention, feed_forward, norms)
 
 
-def decoder_layer_dims(
-    memo: dict[Any, Any],
-    state: dict[str, Any],
-    batch: int,
-    target: int,
-    source: int,
-    widths: tuple[int, int],
-    masks: tuple[Masks, Masks],
-) -> DecoderLayerDims:
-    """Return the dims of a decoder layer that ran in a stack.
-
-    Args:
-        memo: the scan's, where the layer's own call may have left them.
-        state: instance dictionary of the layer.
-        batch: B.
-        target: T.
-        source: S.
-        widths: E, and the width of the memory.
-        masks: those of the target and those of the memory.
+def read_decoder_layer(state: dict[str, Any], sizes: DecoderSizes) -> DecoderLayerDims:
+    """Read a decoder layer from its instance dictionary.
 
     Raises:
-        Outside: the layer is no native layer of these inputs.
+        Outside: it is no native layer of these sizes.
 
     """
-    found = memo.get(decoder_layer_key(state, batch, target, source, widths, masks))
-    return read_decoder_layer(state, batch, target, source, widths, masks) if found is None else found
-
-
-def decoder_layer_key(
-    state: dict[str, Any],
-    batch: int,
-    target: int,
-    source: int,
-    widths: tuple[int, int],
-    masks: tuple[Masks, Masks],
-) -> tuple[Any, ...]:
-    """Return the key of a decoder layer; arguments as in `decoder_layer_dims`."""
-    own, memory = masks
-    return layer_key(state, batch, target, source, widths, own.elements, own.rows, memory.elements, memory.rows)
-
-
-def read_decoder_layer(
-    state: dict[str, Any],
-    batch: int,
-    target: int,
-    source: int,
-    widths: tuple[int, int],
-    masks: tuple[Masks, Masks],
-) -> DecoderLayerDims:
-    """Read a decoder layer; arguments and errors as in `decoder_layer_dims`."""
     modules = state["_modules"]
-    width, memory_width = widths
-    self_attention = _inner_attention(modules, "self_attn", batch, target, target, (width, width, width), masks[0])
+    batch, target, source, width, memory_width, masks, memory_masks = sizes
+    self_attention = _inner_attention(modules, "self_attn", batch, target, target, (width, width, width), masks)
     cross_attention = _inner_attention(
-        modules, "multihead_attn", batch, target, source, (width, memory_width, memory_width), masks[1]
+        modules, "multihead_attn", batch, target, source, (width, memory_width, memory_width), memory_masks
     )
     rows = batch * target
     feed_forward = feed_forward_dims(state, rows, width)
@@ -184,3 +189,16 @@ def read_decoder_layer(
     )
     check_dropout(modules, "dropout", "dropout1", "dropout2", "dropout3")
     return DecoderLayerDims(self_attention, cross_attention, feed_forward, norms)
+
+
+def _inner_attention(
+    modules: dict[str, Any], name: str, batch: int, target: int, source: int, widths: tuple[int, int, int], masks: Masks
+) -> AttentionDims:
+    """Read the attention `name` of a layer, which is always called without returned weights."""
+    state = modules[name].__dict__
+    if state["embed_dim"] != widths[0]:
+        raise Outside("mixed_widths", f"embed_dim is {state['embed_dim']} for tokens of width {widths[0]}", name)
+    try:
+        return attention_dims(state, batch, target, source, widths, masks)
+    except Outside as error:
+        raise error.within(name) from None

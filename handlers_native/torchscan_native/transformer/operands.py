@@ -132,13 +132,13 @@ class Masks:
     Args:
         elements: stored elements of each, attention mask before key padding mask.
         rows: leading size of a per-head attention mask, which must be B·H; `None` for a 2-D one or none.
-        name: argument name of the attention mask.
+        name: argument name of the attention mask; a layer and its stack call the same masks by other names.
 
     """
 
     elements: tuple[int, ...]
     rows: int | None
-    name: str
+    name: str = attrs.field(eq=False)
 
     def check_heads(self, batch: int, num_heads: int) -> None:
         """Check a per-head mask against the head count.
