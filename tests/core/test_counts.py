@@ -68,7 +68,8 @@ def test_a_scan_dispatches_the_operators_of_the_bare_call_and_no_others(name, op
     with OperatorLog() as scanned:
         scan(model, args=args, kwargs=kwargs, **options)
     seen, expected = scanned.seen, bare.seen
-    if list(model.buffers()):  # copied before the model may write them, and compared afterwards
+    if options.get("functional") == "skip" and list(model.buffers()):
+        # Without a look at operators, writes cannot be seen coming: buffers are copied ahead and compared afterwards.
         seen, expected = ([name for name in names if name not in KEEPS_BUFFERS] for names in (seen, expected))
     assert seen == expected
     if name == "encoder":

@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune, rnn
 
@@ -94,6 +95,7 @@ ACTS = {
     "in place": lambda module, y: module.buffer.add_(y),
     "through a view": lambda module, y: module.buffer[0].mul_(y[0] + 2),
     "out argument": lambda module, y: torch.mul(y, 2, out=module.buffer),
+    "running statistics": lambda module, y: F.batch_norm(y, module.buffer[0], module.constant[0], training=True),
     "list of tensors": lambda module, y: torch._foreach_add_([module.buffer, module.constant], 1.0),
     "data assigned": lambda module, y: setattr(module.buffer, "data", torch.cat([module.buffer, y])),
     "parameter data assigned": lambda module, y: setattr(module.fc.weight, "data", module.fc.weight.data / 2),

@@ -43,6 +43,7 @@ class OperatorInfo:
     func: Any = None
     run: Any = None  # calls it with the least ceremony
     special: bool = False  # needs more than running and counting
+    trains: bool = False  # writes only where its sixth argument, `training`, is true
     forbidden: bool = False  # size queries of foreign tensor classes: answered by the tensor itself
     supplemental: bool = False  # `flops` is a plugin's formula, which sees shapes and no types
     dynamic: bool = False  # the size of its result is a matter of values
@@ -177,11 +178,9 @@ class OperatorBook:
         writes = tuple(
             (i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
         )
-        if func._opname in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"):
-            writes = (
-                (3, "running_mean"),
-                (4, "running_var"),
-            )  # update the running statistics although their schema does not say so
+        trains = func._opname in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
+        if trains:  # update the running statistics although their schema does not say so
+            writes = ((3, "running_mean"), (4, "running_var"))
         decompose = flops is None and formula is None and kind != "ignored" and func._can_decompose()
         return OperatorInfo(
             name,
@@ -193,6 +192,7 @@ class OperatorBook:
             known_gap,
             writes,
             decompose,
+            trains=trains,
             forbidden=name in _SIZE_QUERIES,
             supplemental=supplemental,
             dynamic=torch.Tag.dynamic_output_shape in func.tags or not _is_own(func),
@@ -473,7 +473,7 @@ class OperatorMode(TorchDispatchMode):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if self._guard is not None:
+        if self._guard is not None and not (info.trains and len(args) > 5 and args[5] is False):
             for position, name in info.writes:
                 self._guard.before_write(args[position] if position < len(args) else kwargs.get(name))
         out = self._run(func, args, kwargs)

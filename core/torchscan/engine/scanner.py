@@ -161,8 +161,10 @@ class Scanner:
         tree = ModuleTree(module)
         with exclusive(tree):
             counting = plan.audits or plan.operator_view
+            # On the meta device nothing but shapes is worked out, which need not be done twice.
+            meta = execution == "real" and is_on_meta(tree)
             # Without the operator mode (the cheapest scans) writes cannot be seen coming: buffers are copied ahead.
-            watched = counting or plan.mode == "structure" or execution == "fake"
+            watched = counting or meta or plan.mode == "structure" or execution == "fake"
             guard = ModelGuard(tree, copy_buffers=not watched)
             executor = None
             if execution == "fake":
@@ -190,8 +192,7 @@ class Scanner:
                     stack.enter_context(executor.stand_ins())
                     call_args, call_kwargs = executor.arguments(call_args, call_kwargs)
                 if watched:
-                    # On the meta device nothing but shapes is worked out, which need not be done twice.
-                    execute = executor if executor is not None else MetaExecutor() if is_on_meta(tree) else None
+                    execute = executor if executor is not None else MetaExecutor() if meta else None
                     stack.enter_context(OperatorMode(observer, book, guard, execute, counting=counting))
                 try:
                     output = module(*call_args, **call_kwargs)
