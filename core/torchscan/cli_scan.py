@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -189,10 +190,13 @@ def causal(
 
     Exit codes: 0 when it is causal; 1 when it is not; 2 for a usage error or a model that raises.
     """
-    from torchscan.engine.causality import causality_command
+    from torchscan.engine.causality import check_causal
 
     module, args, kwargs = _prepared(target, shapes, dtype)
+    for name in ("argument", "output"):
+        if (value := options[name]) is not None and value.isdecimal():
+            options[name] = int(value)
     with _sentences(traceback):
-        code, text = causality_command(module, args, kwargs, as_json=as_json, **options)
-    click.echo(text)
-    sys.exit(code)
+        result = check_causal(module, args, kwargs, **options)
+    click.echo(json.dumps(result.to_dict(), indent=2) if as_json else str(result))
+    sys.exit(0 if result.causal else 1)

@@ -13,7 +13,6 @@ from torch import nn
 import torchscan
 from causal_models import GPT, IDS, Block, Wrap, X, triangle
 from torchscan import check_causal
-from torchscan.engine.causality import causality_command
 
 # -- selecting -------------------------------------------------------------------------------------------------------
 
@@ -283,13 +282,3 @@ def test_the_result_is_plain_data() -> None:
         "notes": [],
         "leaks": 2,
     }
-
-
-def test_the_command() -> None:
-    code, text = causality_command(GPT(1), (IDS,), argument="0")
-    assert (code, text.split(":")[0]) == (0, "causal")
-    code, text = causality_command(GPT(None), (IDS,), as_json=True, argument="ids", draws=1)
-    assert code == 1
-    assert json.loads(text)["leak"] == [0, 1]
-    with pytest.raises(ValueError, match="no tensor argument"):
-        causality_command(GPT(1), (IDS,), argument="x")

@@ -155,6 +155,13 @@ def test_causality_on_the_command_line(models):
     assert "output position 0 depends on input position 1" in result.output
     assert run("causal", "torch.nn:Identity", "--input", "1,3,2").exit_code == 0
     assert run("causal", f"{models}:shifted", "--axis", "7").exit_code == 2
+    # the argument by position, and the whole result
+    found = run("causal", f"{models}:shifted", "--argument", "0", "--draws", "1", "--json")
+    assert found.exit_code == 1
+    assert json.loads(found.output)["leak"] == [0, 1]
+    unknown = run("causal", f"{models}:shifted", "--argument", "y")
+    assert unknown.exit_code == 2
+    assert "no tensor argument" in unknown.output
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])

@@ -17,7 +17,7 @@ from torchscan.contract.call import bind
 from torchscan.engine.experiment import Experiment, token_axis, token_pool
 from torchscan.engine.replay import Replay
 
-__all__ = ["CausalityResult", "causality_command", "check_causal"]
+__all__ = ["CausalityResult", "check_causal"]
 
 Matrix = tuple[tuple[bool, ...], ...]
 
@@ -363,37 +363,3 @@ def _undefined(experiment: Experiment, first: torch.Tensor, others: list[torch.T
         rows = experiment.rows(base)
         empty &= (rows != rows).all(1)
     return tuple(empty.nonzero().flatten().tolist())
-
-
-def causality_command(
-    module: nn.Module,
-    args: tuple[Any, ...] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    as_json: bool = False,
-    **options: Any,
-) -> tuple[int, str]:
-    """Answer the command `torchscan causal`.
-
-    Args:
-        module: the model.
-        args: positional arguments of its call.
-        kwargs: keyword arguments of its call.
-        as_json: return the result as JSON.
-        options: those of `check_causal`; a text of digits for `argument` or `output` is a position.
-
-    Returns:
-        The exit code, 0 for causal and 1 for not, and the text to print.
-
-    Raises:
-        TypeError, ValueError: as `check_causal`; a usage error, exit code 2.
-
-    """
-    import json
-
-    for name in ("argument", "output"):
-        if isinstance(value := options.get(name), str) and value.isdecimal():
-            options[name] = int(value)
-    result = check_causal(module, args, kwargs, **options)
-    text = json.dumps(result.to_dict(), indent=2) if as_json else str(result)
-    return (0 if result.causal else 1), text
