@@ -11,8 +11,9 @@ import pytest
 
 import torchscan
 from plugin_sites import Site, handler_pack
+from torchscan.plugins.default import default_host, reset_default_host
 from torchscan.plugins.discovery import unmet_requirement
-from torchscan.plugins.manager import PluginHost, default_host, reset_default_host
+from torchscan.plugins.manager import PluginHost
 
 
 def by_name(host: PluginHost, name: str) -> list:

@@ -19,7 +19,7 @@ from torchscan.contract.operators import OperatorCall, OperatorFormula, Operator
 
 if TYPE_CHECKING:
     from torchscan.engine.guard import ModelGuard
-    from torchscan.plugins.manager import OfferedFormula
+    from torchscan.plugins.records import OfferedFormula
 
 __all__ = ["OperatorBook", "OperatorCost", "OperatorInfo", "OperatorMode", "OperatorSink", "checked_mapping"]
 

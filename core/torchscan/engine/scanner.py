@@ -28,7 +28,8 @@ from torchscan.engine.rows import Rows
 from torchscan.engine.state import evaluation, exclusive, force_eager, is_training, random_state
 from torchscan.engine.tree import ModuleTree
 from torchscan.engine.values import describe
-from torchscan.plugins.manager import PluginHost, default_host
+from torchscan.plugins.default import default_host
+from torchscan.plugins.manager import PluginHost
 from torchscan.plugins.resolution import Resolver, caller_registrations
 from torchscan.report.schema import Inputs, PluginUsed, Report
 

@@ -181,6 +181,6 @@ def _arguments(made: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 @functools.lru_cache(maxsize=8)
 def _scanner(disabled: tuple[str, ...]) -> Scanner:
     from torchscan.engine.scanner import Scanner
-    from torchscan.plugins.manager import default_host
+    from torchscan.plugins.default import default_host
 
     return Scanner(disabled=disabled) if disabled else Scanner._with_host(default_host())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from itertools import groupby
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from torchscan.contract.call import ModuleCall
     from torchscan.report.schema import LayerRecord, Report
 
-__all__ = ["OfferedFormat", "OfferedFormula", "PluginHost", "default_host", "reset_default_host"]
+__all__ = ["PluginHost", "environment_switches"]
 
 #: The formats that come with torchscan, through the hook that every pack uses.
 _BUILTIN_FORMATS: Final = "torchscan.report.builtin"
@@ -78,7 +77,7 @@ class PluginHost:
         for plugin in self._explicit:
             if plugin is None or isinstance(plugin, (str, bytes)):
                 raise TypeError(f"a plugin is a module or an object with hooks, got {plugin!r}")
-        environment = _environment()
+        environment = environment_switches()
         self._autoload = environment[0] if autoload is None else autoload
         self._disabled = frozenset((*disabled, *environment[1]))
         self._lock = threading.RLock()
@@ -340,63 +339,8 @@ def _described(plugin: object) -> PluginInfo:
     return PluginInfo(f"{kind.__module__}.{kind.__qualname__}")
 
 
-def _environment() -> tuple[bool, tuple[str, ...]]:
+def environment_switches() -> tuple[bool, tuple[str, ...]]:
+    """Return what the environment says: whether installed plugins are loaded, and the names of those left out."""
     names = os.environ.get("TORCHSCAN_DISABLE_PLUGINS", "").split(",")
     autoload = os.environ.get("TORCHSCAN_PLUGIN_AUTOLOAD", "").strip() != "0"
     return autoload, tuple(name.strip() for name in names if name.strip())
-
-
-def _path_state() -> tuple[tuple[str, int], ...]:
-    """What `sys.path` holds, as far as an installation would change it."""
-    state = []
-    for entry in sys.path:
-        try:
-            state.append((entry, os.stat(entry or ".").st_mtime_ns))
-        except OSError:
-            state.append((entry, 0))
-    return tuple(state)
-
-
-@attrs.define(eq=False)
-class _Default:
-    """The default host, and what it was made from."""
-
-    environment: object
-    path: object
-    declared: object
-    host: PluginHost
-
-
-_default: _Default | None = None
-_default_lock = threading.Lock()
-
-
-def default_host() -> PluginHost:
-    """Return the host of everybody who brings no plugins of their own.
-
-    Kept until the environment variables or the folders on `sys.path` change, so that an installed pack is seen by the
-    next scan. Nothing but the time of a scan depends on it.
-    """
-    global _default
-    environment, path = _environment(), _path_state()
-    with _default_lock:
-        if _default is not None and _default.environment == environment:
-            if _default.path == path:
-                return _default.host
-            # A folder on the path changed, which need not have anything to do with plugins.
-            if _default.declared == _declared():
-                _default.path = path
-                return _default.host
-        _default = _Default(environment, path, _declared(), PluginHost())
-        return _default.host
-
-
-def _declared() -> tuple[PluginInfo, ...]:
-    return tuple(candidate.info for candidate in discover()[0])
-
-
-def reset_default_host() -> None:
-    """Forget the default host; the next scan reads the entry points again."""
-    global _default
-    with _default_lock:
-        _default = None

@@ -15,7 +15,8 @@ from torchscan.report.plot import METRICS
 from torchscan.report.schema import Report
 
 if TYPE_CHECKING:
-    from torchscan.plugins.manager import OfferedFormat, PluginHost
+    from torchscan.plugins.manager import PluginHost
+    from torchscan.plugins.records import OfferedFormat
 
 __all__ = ["draw", "find_format", "format_for", "render_report", "write_report"]
 
@@ -163,6 +164,6 @@ def _by_suffix(file: str | os.PathLike[str], offers: Iterable[OfferedFormat]) ->
 def _host(host: PluginHost | None) -> PluginHost:
     if host is not None:
         return host
-    from torchscan.plugins.manager import default_host
+    from torchscan.plugins.default import default_host
 
     return default_host()
