@@ -77,9 +77,11 @@ class FakeExecutor:
     def __init__(self, tree: ModuleTree, before_write: Callable[[torch.Tensor], None]) -> None:
         self._unreadable: dict[int, Any] = {}  # storages, held so that an address is not used twice
         self._twins: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self._paired: set[int] = set()  # ids of tensors that got a twin: most have none, and a look there is cheap
         self._meta: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._shapes = ShapeCache()
-        self._plans: dict[Any, tuple[bool, Writes, bool, str]] = {}
+        self._plans: dict[int, tuple[Any, bool, Writes, bool, str]] = {}
+        self._known: list[Any] = []  # the operators themselves, held so that an address is not used twice
         self._tree = tree
         self._before_write = before_write
         self._lazy: list[Any] = [module for module in tree.modules if isinstance(module, LazyModuleMixin)]
@@ -164,7 +166,7 @@ class FakeExecutor:
             meta.requires_grad_(value.requires_grad)
             known = self._meta[id(value)] = (value, meta)
             if value.numel() <= _KEEP and not self._hidden(value):
-                self._twins[meta] = value.detach()
+                self._pair(meta, value.detach())
         return known[1]
 
     def _copy_with_stand_ins(self, value: Any) -> Any:
@@ -199,6 +201,8 @@ class FakeExecutor:
     def readable(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return a tensor that holds the values `tensor` has in a real run, or `None`."""
         if tensor.is_meta:
+            if id(tensor) not in self._paired:
+                return None
             tensor = self._twins.get(tensor)
             if tensor is None:
                 return None
@@ -217,10 +221,10 @@ class FakeExecutor:
         except (RuntimeError, NotImplementedError):
             return False
 
-    def _plan(self, func: Any) -> tuple[bool, Writes, bool, str]:
-        """Return (is a view, arguments written in place, may be cached, name) of an operator."""
+    def _plan(self, func: Any) -> tuple[Any, bool, Writes, bool, str]:
+        """Return (what runs it, is a view, arguments written in place, may be cached, name) of an operator."""
         if not isinstance(func, torch._ops.OpOverload):
-            return False, (), False, str(func)
+            return func, False, (), False, str(func)
         schema = func._schema
         writes = tuple(
             (i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
@@ -228,14 +232,16 @@ class FakeExecutor:
         view = bool(schema.returns) and all(
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         )
-        return view, writes, makes_new_tensors(func), f"{func.namespace}.{func._opname}"
+        run = func._op if type(func) is torch._ops.OpOverload else func
+        return run, view, writes, makes_new_tensors(func), f"{func.namespace}.{func._opname}"
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one operator."""
-        plan = self._plans.get(func)
+        plan = self._plans.get(id(func))  # by identity: an overload's own hash is Python code
         if plan is None:
-            plan = self._plans[func] = self._plan(func)
-        view, writes, cacheable, name = plan
+            plan = self._plans[id(func)] = self._plan(func)
+            self._known.append(func)
+        run, view, writes, cacheable, name = plan
         tensors: list[torch.Tensor] = []
         collect_tensors(args, tensors)
         if kwargs:
@@ -248,7 +254,7 @@ class FakeExecutor:
         if valued:
             return self._compute(func, view, writes, args, kwargs, any_meta)
         if view:  # a view reads no element
-            return func(*args, **kwargs)
+            return run(*args, **kwargs)
         if name in _READS_VALUES:
             raise _needs_values(name)
         try:
@@ -338,6 +344,7 @@ class FakeExecutor:
         if isinstance(meta, torch.Tensor):
             if meta.is_meta:
                 self._twins[meta] = real
+                self._paired.add(id(meta))
         elif isinstance(meta, (list, tuple)):
             for left, right in zip(meta, real, strict=True):
                 self._pair(left, right)
@@ -347,7 +354,7 @@ class FakeExecutor:
             if out.layout is not torch.strided or out.is_nested:
                 return out
             meta = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=_META)
-            self._twins[meta] = out
+            self._pair(meta, out)
             return meta
         if isinstance(out, (list, tuple)):
             return type(out)([self._to_meta_with_twin(item) for item in out])
