@@ -257,9 +257,11 @@ class FakeExecutor:
             return run(*args, **kwargs)
         if name in _READS_VALUES:
             raise _needs_values(name)
+        meta_args, meta_kwargs = args, dict(kwargs)
         try:
-            meta_args = tuple([self._to_meta(arg) for arg in args])
-            meta_kwargs = {key: self._to_meta(value) for key, value in kwargs.items()} if kwargs else {}
+            if not all(tensor.is_meta for tensor in tensors):
+                meta_args = tuple([self._to_meta(arg) for arg in args])
+                meta_kwargs = {key: self._to_meta(value) for key, value in kwargs.items()}
         except _NoMeta:
             if any_meta:
                 raise FakeExecutionError(
