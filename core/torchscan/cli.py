@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -21,7 +26,51 @@ _COMMANDS = {
 }
 
 
+@contextlib.contextmanager
+def _output_arrives() -> Iterator[None]:
+    """Say in one sentence, with exit code 2, that standard output cannot be written.
+
+    What is written is flushed here: at the exit of the interpreter nobody is left to say it.
+    """
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError as error:
+        _let_go()
+        if isinstance(error.__context__, SystemExit):  # a reader that has seen enough changes no verdict
+            raise error.__context__ from None
+        raise SystemExit(1) from None
+    except OSError as error:
+        _let_go()
+        place = "cannot write standard output" if error.filename is None else error.filename
+        click.echo(f"torchscan: {place}: {error.strerror or error}", err=True)
+        raise SystemExit(2) from None
+
+
+def _let_go() -> None:
+    """Drop what standard output still holds, or the interpreter tries again when it exits."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 class _LazyGroup(click.Group):
+    def main(self, *args: Any, **extra: Any) -> Any:
+        with _output_arrives():
+            return super().main(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Not 1, which is a verdict of several commands; 130 is what shells say of an interrupted program.
+            click.echo("\ntorchscan: interrupted", err=True)
+            raise SystemExit(130) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -42,5 +91,6 @@ class _LazyGroup(click.Group):
 def main() -> None:
     """How much does one call of a PyTorch model cost, and how sure are we?
 
-    Every metric is complete, partial (a lower bound) or unavailable, with the reason.
+    Every metric is complete, partial (a lower bound) or unavailable, with the reason. The exit code of a command that
+    is interrupted is 130; what the others mean is in the help of each command.
     """

@@ -7,9 +7,31 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-__all__ = ["DTYPE", "FUNCTIONAL", "INPUT", "NO_PLUGIN", "Decorator", "execution_option", "names", "save", "stacked"]
+__all__ = [
+    "DTYPE",
+    "FUNCTIONAL",
+    "INPUT",
+    "NO_PLUGIN",
+    "Decorator",
+    "Failure",
+    "asked_metrics",
+    "execution_option",
+    "names",
+    "save",
+    "stacked",
+]
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Failure(click.ClickException):
+    """What the command was asked for did not work: one sentence, exit code 2, and no reminder of how to type it."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        """Print the sentence."""
+        click.echo(f"torchscan: {' '.join(self.message.split())}", err=True)
 
 
 class _Sizes(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -22,7 +44,7 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if isinstance(value, tuple):
             return value
         try:
-            sizes = tuple(map(int, names(value)))
+            sizes = tuple(map(int, str(value).split(",")))
         except ValueError:
             sizes = ()
         if not sizes or min(sizes) < 0:
@@ -80,11 +102,23 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def asked_metrics(text: str | None) -> tuple[str, ...] | None:
+    """Return what `--metrics` names; `None` where it is not given.
+
+    Raises:
+        click.UsageError: it names nothing, as an unset variable of a script does.
+
+    """
+    if text is not None and not names(text):
+        raise click.UsageError("--metrics names no metric; leave it out for all of them")
+    return None if text is None else names(text)
+
+
 def save(file: str, text: str) -> None:
     """Write `text` to `file`, whole or not at all.
 
     Raises:
-        click.UsageError: it cannot be written.
+        Failure: it cannot be written.
 
     """
     from torchscan.report.files import write_text
@@ -92,4 +126,4 @@ def save(file: str, text: str) -> None:
     try:
         write_text(file, text)
     except OSError as error:
-        raise click.UsageError(f"cannot write {file}: {error.strerror or error}") from error
+        raise Failure(f"cannot write {file or repr(file)}: {error.strerror or error}") from error

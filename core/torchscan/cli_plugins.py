@@ -26,7 +26,8 @@ def check_disabled(disabled: Iterable[str], infos: Iterable[PluginInfo]) -> None
 
     """
     infos = tuple(infos)
-    known = {name for info in infos for name in (info.name, info.distribution) if name is not None}
+    # `torchscan` names no plugin: as a distribution it would switch off the native handlers by accident.
+    known = {info.name for info in infos} | {info.distribution for info in infos} - {None, "torchscan"}
     if unknown := sorted(set(disabled) - known):
         raise click.BadParameter(
             f"no plugin is named {unknown[0]!r}; there are {', '.join(sorted(info.name for info in infos)) or 'none'}",

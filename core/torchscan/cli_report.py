@@ -36,11 +36,10 @@ def one_sentence(command: Callable[P, T]) -> Callable[P, T]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return command(*args, **kwargs)
-        except BrokenPipeError:
-            raise  # the reader of our output has seen enough; click ends quietly
         except OSError as error:
-            name = f"{error.filename}: " if error.filename is not None else ""
-            refuse(f"{name}{error.strerror or error}")
+            if error.filename is None:
+                raise  # standard output; the group of commands says so
+            refuse(f"{error.filename}: {error.strerror or error}")
         except (TorchScanError, ValueError) as error:
             refuse(str(error))
 
@@ -55,6 +54,8 @@ def read(file: str) -> Report:
         return load_report(file)
     try:
         return parse_report(sys.stdin.buffer.read())
+    except OSError as error:
+        raise ReportError(f"standard input: {error.strerror or error}") from None
     except ReportError as error:
         raise ReportError(f"standard input: {error}") from None
 
@@ -62,6 +63,8 @@ def read(file: str) -> Report:
 def show(text: str) -> None:
     """Print `text`; characters that the console lacks are written as escapes."""
     stream = sys.stdout
+    if stream is None:  # closed before we began
+        return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
@@ -177,6 +180,8 @@ def check(
     from torchscan.report.files import write_text
     from torchscan.report.gate import check_report
 
+    if any(not names(several) for several in required):
+        refuse("--require-complete names no total; leave it out where none must be complete")
     limits: dict[str, Any] = {}
     for budget in budgets:
         name, equals, limit = budget.partition("=")

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
+import traceback as tracebacks
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from torchscan.cli_options import DTYPE, FUNCTIONAL, INPUT, NO_PLUGIN, execution_option, names, save, stacked
+from torchscan.cli_options import (
+    DTYPE,
+    FUNCTIONAL,
+    INPUT,
+    NO_PLUGIN,
+    Failure,
+    asked_metrics,
+    execution_option,
+    save,
+    stacked,
+)
 from torchscan.contract.errors import IncompleteAnalysisError, TorchScanError
-from torchscan.target import TargetError, build, load
+from torchscan.target import TargetError, build, load, said
 
 __all__ = ["causal", "scan"]
 
@@ -21,7 +32,7 @@ _TARGET = stacked(
     click.argument("target"),
     INPUT,
     DTYPE,
-    click.option("--traceback", is_flag=True, help="Show the whole traceback when the model raises."),
+    click.option("--traceback", is_flag=True, help="Show the whole traceback of what the target or the model raises."),
 )
 
 
@@ -29,10 +40,7 @@ def _prepared(
     target: str, shapes: tuple[tuple[int, ...], ...], dtype: str | None
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return (module, args, kwargs) of a target, with generated inputs where sizes were given."""
-    try:
-        module, args, kwargs = build(load(target), target)
-    except TargetError as error:
-        raise click.UsageError(str(error)) from error
+    module, args, kwargs = build(load(target), target)
     if shapes:
         if args or kwargs:
             raise click.UsageError(f"{target} already returns its arguments; leave --input out")
@@ -45,27 +53,37 @@ def _prepared(
                 raise click.UsageError(f"--dtype {dtype!r} is no torch dtype; write float32, bfloat16, int64 ...")
         from torchscan.engine.inputs import generate_inputs
 
-        args = generate_inputs(module, shapes, kind)
+        try:
+            args = generate_inputs(module, shapes, kind)
+        except Exception as error:  # PyTorch's own: too large, or of a type that has no ones
+            raise Failure(f"the inputs cannot be made: {str(error).splitlines()[0]}") from error
     elif dtype is not None:
         raise click.UsageError("--dtype applies to generated inputs; give --input too")
     return module, args, kwargs
 
 
-@contextmanager
+@contextlib.contextmanager
 def _sentences(traceback: bool) -> Iterator[None]:
-    """Turn what a model or an option raises into one sentence and exit code 2."""
+    """Turn what a target, a model or an option raises into one sentence and exit code 2."""
     try:
         yield
     except (click.ClickException, click.exceptions.Exit, IncompleteAnalysisError):
         raise
-    except Exception as error:
-        if traceback:
-            raise
+    except (Exception, SystemExit) as error:
         own = isinstance(error, TorchScanError | TargetError)
-        text = str(error).strip() or type(error).__name__
-        prefix = "" if own else f"the model raised {type(error).__name__}: "
-        hint = "" if own else " (--traceback shows where)"
-        raise click.UsageError(f"{prefix}{text}{hint}") from error
+        theirs = error.__cause__ if isinstance(error, TargetError) else None if own else error
+        sentence = (str(error) or said(error)) if own else f"the model raised {said(error)}"
+        if theirs is not None and traceback:
+            tracebacks.print_exception(theirs)
+        hint = " (--traceback shows where)" if theirs is not None and not traceback else ""
+        raise Failure(sentence + hint) from error
+
+
+@contextlib.contextmanager
+def _alone(wanted: bool) -> Iterator[None]:
+    """Keep standard output for the JSON: what a model prints goes to standard error."""
+    with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
+        yield
 
 
 class _Progress:
@@ -129,17 +147,17 @@ def scan(
     from torchscan.engine.scanner import Scanner, checked_plan
     from torchscan.report.text import print_summary
 
-    asked = None if metrics is None else names(metrics)
+    asked = asked_metrics(metrics)
     try:
         checked_plan(mode, functional, execution, asked)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     scanner = Scanner(disabled=disabled)
     check_disabled(disabled, scanner.host.plugins)
-    module, args, kwargs = _prepared(target, shapes, dtype)
     progress = _Progress() if sys.stderr.isatty() else None
     status = 0
-    with _sentences(traceback):
+    with _sentences(traceback), _alone(json_file == "-"):
+        module, args, kwargs = _prepared(target, shapes, dtype)
         try:
             report = scanner.scan(
                 module,
@@ -192,11 +210,11 @@ def causal(
     """
     from torchscan.engine.causality import check_causal
 
-    module, args, kwargs = _prepared(target, shapes, dtype)
     for name in ("argument", "output"):
         if (value := options[name]) is not None and value.isdecimal():
             options[name] = int(value)
-    with _sentences(traceback):
+    with _sentences(traceback), _alone(as_json):
+        module, args, kwargs = _prepared(target, shapes, dtype)
         result = check_causal(module, args, kwargs, **options)
     click.echo(json.dumps(result.to_dict(), indent=2) if as_json else str(result))
     sys.exit(0 if result.causal else 1)

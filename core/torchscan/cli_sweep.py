@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchscan.cli_options import DTYPE, FUNCTIONAL, INPUT, NO_PLUGIN, execution_option, names, save
+from torchscan.cli_options import DTYPE, FUNCTIONAL, INPUT, NO_PLUGIN, asked_metrics, execution_option, save
 
 if TYPE_CHECKING:
     from torchscan.engine.sweeps import Sweep
@@ -123,6 +123,7 @@ def sweep(
         raise click.UsageError("--inputs and --input both say what the model is called with; give one of them")
     rows: list[SweepRow] = []
     problem: str | None = None
+    status = 2
     try:
         if plot_file is not None:
             check_axes(values, plot_x, plot_y)
@@ -136,7 +137,7 @@ def sweep(
             execution=execution,  # type: ignore[arg-type]
             parameters=parameters,  # type: ignore[arg-type]
             functional=functional,
-            metrics=None if metrics is None else names(metrics),
+            metrics=asked_metrics(metrics),
             disabled=disabled,
             retry_errors=retry_errors,
         )
@@ -147,6 +148,7 @@ def sweep(
     except RuntimeError as error:  # the sweep's own: configurations do not raise
         problem = str(error)
     except KeyboardInterrupt:
+        status = 130
         problem = f"interrupted after {len(rows)} of {found.total} configurations" + (
             f"; the same command resumes from {output}" if output is not None else "; give -o FILE to be able to resume"
         )
@@ -156,7 +158,7 @@ def sweep(
         _draw(rows, plot_file, plot_x, plot_y, target)
     if problem is not None:
         click.echo(f"torchscan: {problem}", err=True)
-        sys.exit(2)
+        sys.exit(status)
     sys.exit(1 if any(row.error is not None for row in rows) else 0)
 
 

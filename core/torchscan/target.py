@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["TargetError", "build", "load"]
+__all__ = ["TargetError", "build", "load", "said"]
 
 
 class TargetError(ValueError):
     """A target cannot be used; the message is one sentence for the person who typed it."""
+
+
+def said(error: BaseException) -> str:
+    """Return an exception as `Type: its message`, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -40,7 +45,9 @@ def load(target: str) -> Callable[..., Any]:
             raise TargetError(f"{where} has no {name!r}")
         found = getattr(found, part)
     if not callable(found):
-        raise TargetError(f"{target} is a {type(found).__name__}; a target is a callable that returns a module")
+        raise TargetError(
+            f"{target} is no callable but of type {type(found).__name__}; a target is a callable that returns a module"
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -54,8 +61,8 @@ def _module(name: str) -> Any:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise TargetError(f"there is no module {name!r} here or in the environment") from None
         raise TargetError(f"{name} cannot be imported: it needs the module {error.name!r}, which is missing") from error
-    except Exception as error:
-        raise TargetError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"{name} cannot be imported: {said(error)}") from error
 
 
 def _file(path: str) -> Any:
@@ -75,10 +82,10 @@ def _file(path: str) -> Any:
         sys.modules[file.stem] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if free:
             sys.modules.pop(file.stem, None)
-        raise TargetError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise TargetError(f"{path} cannot be imported: {said(error)}") from error
     return module
 
 
@@ -93,8 +100,8 @@ def build(found: Callable[..., Any], target: str, **options: Any) -> tuple[nn.Mo
 
     try:
         result = found if isinstance(found, nn.Module) else found(**options)
-    except Exception as error:
-        raise TargetError(f"{target} raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"{target} raised {said(error)}") from error
     if isinstance(result, nn.Module):
         return result, (), {}
     if isinstance(result, tuple) and 2 <= len(result) <= 3 and isinstance(result[0], nn.Module):

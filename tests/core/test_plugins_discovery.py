@@ -284,8 +284,9 @@ def test_the_environment_switches_plugins_off(site: Site, monkeypatch):
     assert {offer.plugin.name for offer in host.handlers} >= {"dk20other"}
     assert not {offer.plugin.name for offer in host.handlers} & {"dk20", "native"}
     assert "dk20_plugin" not in sys.modules
-    monkeypatch.setenv("TORCHSCAN_PLUGIN_AUTOLOAD", "0")
-    assert PluginHost().plugins == ()
+    for off in ("0", "false", "No", " off "):
+        monkeypatch.setenv("TORCHSCAN_PLUGIN_AUTOLOAD", off)
+        assert PluginHost().plugins == ()
     assert PluginHost(autoload=True, disabled=["dk20other"]).plugins  # an argument decides over the environment
 
 

@@ -146,6 +146,7 @@ def test_a_baseline_of_0_2_0_counts_by_another_convention():
         ({"max": {"macs": -1}}, "must not be negative"),
         ({"max": {"macs": "many"}}, "a budget is a number such as"),
         ({"max": {"macs": float("nan")}}, "a budget is a number such as"),
+        ({"max": {"macs": "1e99999999999"}}, "a budget is a number such as"),
         ({"max": {"macs": float("inf")}}, "a budget is a number such as"),
         ({"max": {"macs": True}}, "a budget is a number, got True"),
         ({"max": {"macs": "1e99999"}}, "a budget is a number such as"),
@@ -153,6 +154,8 @@ def test_a_baseline_of_0_2_0_counts_by_another_convention():
         ({"baseline": report(), "tolerance": -0.1}, "not negative"),
         ({"baseline": report(), "tolerance": "x"}, "a tolerance is a fraction"),
         ({"baseline": report(), "tolerance": "nan"}, "a tolerance is a fraction"),
+        # Exact as a fraction, this would not fit the memory.
+        ({"baseline": report(), "tolerance": "1e-500000000"}, "a tolerance is a fraction"),
         ({"baseline": report(), "tolerance": "1 %%"}, "a tolerance is a fraction"),
     ],
 )

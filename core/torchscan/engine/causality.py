@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from torchscan.contract.call import bind
-from torchscan.engine.experiment import Experiment, token_axis, token_pool
+from torchscan.engine.experiment import Experiment, QuestionError, token_axis, token_pool
 from torchscan.engine.replay import Replay
 
 __all__ = ["CausalityResult", "check_causal"]
@@ -141,16 +141,16 @@ def _argument(
     found = _candidates(module, args, kwargs)
     listed = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in found.items()) or "none"
     if not found:
-        raise ValueError("the call has no tensor argument with tokens; pass args=(x,) or kwargs={...}")
+        raise QuestionError("the call has no tensor argument with tokens; pass args=(x,) or kwargs={...}")
     if wanted is None:
         return next(iter(found.items()))
     if type(wanted) is int:
         if not 0 <= wanted < len(args):
-            raise ValueError(f"argument={wanted} is no position of the {len(args)} positional arguments")
+            raise QuestionError(f"argument={wanted} is no position of the {len(args)} positional arguments")
         for name, tensor in found.items():
             if tensor is args[wanted]:
                 return name, tensor
-        raise ValueError(f"argument={wanted} is no tensor with tokens; the call has {listed}")
+        raise QuestionError(f"argument={wanted} is no tensor with tokens; the call has {listed}")
     if not isinstance(wanted, str):
         raise TypeError(f"argument must be a name or a position, got {type(wanted).__name__}")
     if wanted in found:
@@ -159,7 +159,7 @@ def _argument(
     inner = [(name, tensor) for name, tensor in found.items() if name.endswith(f"[{wanted}]")]
     if len(inner) == 1:
         return inner[0]
-    raise ValueError(f"argument={wanted!r} is no tensor argument of this call; it has {listed}")
+    raise QuestionError(f"argument={wanted!r} is no tensor argument of this call; it has {listed}")
 
 
 def check_causal(
@@ -223,11 +223,11 @@ def check_causal(
     if not isinstance(args, tuple | list):
         raise TypeError(f"args must be a tuple of positional arguments, got {type(args).__name__}; write args=(x,)")
     if method not in ("auto", "jacobian", "perturbation"):
-        raise ValueError(f"method must be 'auto', 'jacobian' or 'perturbation', got {method!r}")
+        raise QuestionError(f"method must be 'auto', 'jacobian' or 'perturbation', got {method!r}")
     if type(offset) is not int or type(draws) is not int:
         raise TypeError("offset and draws must be ints")
     if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}")
+        raise QuestionError(f"draws must be at least 1, got {draws}")
     args, kwargs = tuple(args), dict(kwargs or {})
     name, tensor = _argument(module, args, kwargs, argument)
     axis = token_axis("axis", axis, tensor)
@@ -265,7 +265,7 @@ def _observe(
         found = _union(experiment.jacobian, bases)
         if found is None and method == "jacobian":
             reason = experiment.notes[-1] if experiment.notes else "the output has no finite gradient at this argument"
-            raise ValueError(f"no Jacobian: {reason}; use method='perturbation'")
+            raise QuestionError(f"no Jacobian: {reason}; use method='perturbation'")
         closed = found is not None and method == "auto" and not _leaking(found, experiment.offset)
         if closed and experiment.future_matters(bases[-1]):
             replaced = _replaced(experiment, bases, first, found)

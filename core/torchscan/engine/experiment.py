@@ -10,9 +10,14 @@ import attrs
 import torch
 from torch import nn
 
+from torchscan.contract.errors import TorchScanError
 from torchscan.engine.replay import Replay
 
-__all__ = ["Experiment", "token_axis", "token_pool"]
+__all__ = ["Experiment", "QuestionError", "token_axis", "token_pool"]
+
+
+class QuestionError(TorchScanError, ValueError):
+    """What is asked does not fit the call: it is no error of the model."""
 
 
 def token_axis(name: str, axis: object, tensor: torch.Tensor) -> int:
@@ -25,10 +30,10 @@ def token_axis(name: str, axis: object, tensor: torch.Tensor) -> int:
     if type(axis) is not int:
         raise TypeError(f"{name} must be an int, got {type(axis).__name__}")
     if not -tensor.dim() <= axis < tensor.dim():
-        raise ValueError(f"{name}={axis} is no axis of a tensor of shape {tuple(tensor.shape)}")
+        raise QuestionError(f"{name}={axis} is no axis of a tensor of shape {tuple(tensor.shape)}")
     axis %= tensor.dim()
     if tensor.shape[axis] == 0:
-        raise ValueError(f"{name}={axis} of a tensor of shape {tuple(tensor.shape)} holds no token")
+        raise QuestionError(f"{name}={axis} of a tensor of shape {tuple(tensor.shape)} holds no token")
     return axis
 
 
@@ -52,7 +57,9 @@ def _select(output: Any, selector: str | int | Callable[[Any], Any] | None, axis
         for tensor in _tensors(output):
             if -tensor.dim() <= axis < tensor.dim():
                 return tensor
-        raise ValueError(f"the output has no tensor with axis {axis}; name one with output=, or another output_axis=")
+        raise QuestionError(
+            f"the output has no tensor with axis {axis}; name one with output=, or another output_axis="
+        )
     if callable(selector):
         found = selector(output)
     else:
@@ -60,9 +67,9 @@ def _select(output: Any, selector: str | int | Callable[[Any], Any] | None, axis
             named = isinstance(selector, str) and not isinstance(output, Mapping) and hasattr(output, selector)
             found = getattr(output, str(selector)) if named else output[selector]
         except (KeyError, IndexError, TypeError, AttributeError):
-            raise ValueError(f"output={selector!r} selects nothing from a {type(output).__name__}") from None
+            raise QuestionError(f"output={selector!r} selects nothing from a {type(output).__name__}") from None
     if not isinstance(found, torch.Tensor):
-        raise ValueError(f"output={selector!r} selects a {type(found).__name__} and no tensor")
+        raise QuestionError(f"output={selector!r} selects a {type(found).__name__} and no tensor")
     return found
 
 
@@ -132,7 +139,7 @@ class Experiment:
     def changes(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         """Return per output position the largest change, relative to the largest output; NaN that stays NaN is none."""
         if before.shape != after.shape:
-            raise ValueError(
+            raise QuestionError(
                 f"the output changes its shape with the values of the tokens ({tuple(before.shape)}, then "
                 f"{tuple(after.shape)}), so its positions cannot be compared"
             )
@@ -269,7 +276,7 @@ def token_pool(module: nn.Module, ids: torch.Tensor, vocabulary: int | None, run
     pool = torch.unique(ids) if size is None else torch.arange(size, device=ids.device)
     pool = pool[~torch.isin(pool, torch.tensor(sorted(padding), device=ids.device, dtype=pool.dtype))]
     if len(pool) < 2:
-        raise ValueError(
+        raise QuestionError(
             "no other token ids to try: no nn.Embedding receives these ids and they hold fewer than two values; "
             "pass vocabulary=N"
         )

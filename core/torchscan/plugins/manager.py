@@ -342,5 +342,5 @@ def _described(plugin: object) -> PluginInfo:
 def environment_switches() -> tuple[bool, tuple[str, ...]]:
     """Return what the environment says: whether installed plugins are loaded, and the names of those left out."""
     names = os.environ.get("TORCHSCAN_DISABLE_PLUGINS", "").split(",")
-    autoload = os.environ.get("TORCHSCAN_PLUGIN_AUTOLOAD", "").strip() != "0"
+    autoload = os.environ.get("TORCHSCAN_PLUGIN_AUTOLOAD", "").strip().lower() not in ("0", "false", "no", "off")
     return autoload, tuple(name.strip() for name in names if name.strip())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, Literal, TypeAlias
 
@@ -195,7 +195,7 @@ def parse_number(text: Number | str) -> Number:
     match = re.fullmatch(r"\s*(\S+?)\s*([kKMGBTPE]?)\s*", str(text))
     try:
         number = Decimal(match[1]).scaleb(_SUFFIXES[match[2]]) if match else Decimal("NaN")
-    except InvalidOperation:
+    except ArithmeticError:
         number = Decimal("NaN")
     if not number.is_finite() or number.adjusted() > 1000:
         raise ValueError(f"a budget is a number such as 6e9, 70_000_000 or 6G, got {text!r:.40}")
@@ -213,8 +213,11 @@ def parse_fraction(text: float | str) -> Fraction:
     """
     match = re.fullmatch(r"\s*(\S+?)\s*(%?)\s*", str(text))
     try:
-        number = Fraction(Decimal(match[1])) if match else Fraction(-1)
-    except (InvalidOperation, ValueError, OverflowError):
+        written = Decimal(match[1]) if match else Decimal(-1)
+        if written.is_finite() and abs(written.adjusted()) > 1000:
+            raise ValueError  # as a fraction it would fill the memory
+        number = Fraction(written)
+    except (ArithmeticError, ValueError):
         raise ValueError(f"a tolerance is a fraction such as 0.01 or 1%, got {text!r:.40}") from None
     if match is None or number < 0:
         raise ValueError(f"a tolerance is a fraction such as 0.01 or 1%, not negative, got {text!r:.40}")

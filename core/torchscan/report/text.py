@@ -50,8 +50,12 @@ def print_summary(
     write(lambda suited: render(report, suited), file, depth=depth, columns=chosen, exact=exact, width=width)
 
 
-def write(draw: Callable[[RenderOptions], str], file: IO[str], *, width: int | None = None, **options: Any) -> None:
+def write(
+    draw: Callable[[RenderOptions], str], file: IO[str] | None, *, width: int | None = None, **options: Any
+) -> None:
     """Write what `draw` makes of `options` and of what suits `file`: its width, its colours and its encoding."""
+    if file is None:  # a process without standard output, such as a service
+        return
     from rich.console import Console
 
     console = Console(file=file)
