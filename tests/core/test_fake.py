@@ -40,6 +40,17 @@ class Gpt(nn.Module):
         return self.head(self.block(x, src_mask=mask, is_causal=True))
 
 
+class Fills(nn.Module):
+    """Assigns numbers to parts of a tensor, as a mask of windows is made."""
+
+    def forward(self, x):
+        regions = x.new_zeros(4, 4)
+        regions[:2, 1:] = 3.0
+        regions[2:] = x.new_ones(())
+        regions[0, 0] = 1.0
+        return x, regions
+
+
 CASES = {
     "transformer": lambda: (
         nn.Transformer(8, 2, 2, 2, 16, batch_first=True),
@@ -79,6 +90,37 @@ def test_the_same_module_metrics_as_a_real_run(name):
         assert fake_rows[key] == row, key
     assert fake.context.execution == "fake"
     assert {layer.path for layer in real.layers} <= {layer.path for layer in fake.layers}
+
+
+def test_numbers_that_are_assigned_are_no_data_movement():
+    # On the meta device PyTorch copies where it fills on the CPU. The one copy is that of a number into a number: a
+    # read and a write.
+    for execution in ("real", "fake"):
+        model = nn.Sequential(nn.Linear(4, 4), Fills())
+        report = scan(model, args=(torch.ones(2, 4),), functional="estimate", execution=execution)
+        assert report.totals.dmas.value == (8 + 20 + 8) + 2
+
+
+class Experts(nn.Module):
+    """One product per group, in every form that PyTorch has."""
+
+    def forward(self, x, stacked, ends):
+        return (
+            torch._grouped_mm(x, stacked, offs=ends),  # groups of rows
+            torch._grouped_mm(stacked.mT.contiguous(), x.T.contiguous(), offs=ends),  # groups of columns
+            torch._grouped_mm(x.T.contiguous(), x, ends),  # groups of terms
+            torch._grouped_mm(stacked, stacked.mT.contiguous()),  # a batch
+        )
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="came with PyTorch 2.8")
+def test_products_of_groups():
+    inputs = (torch.ones(8, 4), torch.ones(2, 4, 8), torch.tensor([4, 8], dtype=torch.int32))
+    expected = [tuple(output.shape) for output in Experts()(*inputs)]
+    assert expected == [(8, 8), (8, 8), (2, 4, 4), (2, 4, 4)]
+    real, fake = (scan(Experts(), args=inputs, functional="estimate", execution=how) for how in ("real", "fake"))
+    assert [item.shape for item in fake.layers[0].output.items] == expected
+    assert module_metrics(fake) == module_metrics(real)
 
 
 def test_masks_keep_their_values():

@@ -137,6 +137,8 @@ def test_device_type_and_execution_change_no_number(function):
 
 w = torch.rand(4)
 gate = torch.rand(1, 3, 4)
+rows = torch.tensor([0, 1, 1])
+places = torch.zeros(1, 3, 4, dtype=torch.int64)
 
 HIDDEN = {
     "dot product": lambda t: (t * gate).sum(-1),
@@ -151,6 +153,15 @@ HIDDEN = {
     "running": lambda t: (t * gate).cumsum(1),
     "pooled": lambda t: F.avg_pool2d((t * gate)[None], (1, 2)),
     "scattered": lambda t: torch.zeros(2, 4).index_add_(0, torch.tensor([0, 1, 1]), (t * gate)[0]),
+    "put and added": lambda t: torch.zeros(2, 4).index_put_((rows,), (t * gate)[0], accumulate=True),
+    "put flat and added": lambda t: torch.zeros(8).put_(torch.arange(12) % 8, t * gate, accumulate=True),
+    "scattered and reduced": lambda t: torch.zeros(1, 3, 4).scatter_(1, places, t * gate, reduce="add"),
+    "counted with weights": lambda t: torch.bincount(torch.arange(12), weights=(t * gate).flatten()),
+    "a bag of products": lambda t: F.embedding_bag(rows[None], (t * gate)[0], mode="sum"),
+    "a list of products": lambda t: torch._foreach_mul([t, w], [gate, w])[0].sum(-1),
+    "a list of fused products": lambda t: torch._foreach_addcmul([w, t], [w, t], [w, gate])[1].sum(-1),
+    "outer product onto": lambda t: torch.addr(t[0], t[0, :, 0], w).sum(-1),
+    "product with a logarithm": lambda t: torch.xlogy(t, gate).sum(-1),
     "fused product": lambda t: torch.addcmul(t, t, gate).sum(-1),
     "root mean square": lambda t: F.rms_norm(t, (4,)),
     "cosine": lambda t: F.cosine_similarity(t, gate, dim=-1),
@@ -165,10 +176,15 @@ PLAIN = {
     "product alone": lambda t: t * gate + t,
     "cube": lambda t: (t**3).sum(),
     "product of another size": lambda t: (w * w, t.sum(-1)),
+    "product put in its place": lambda t: torch.zeros(3, 4).index_put_((rows,), (t * gate)[0]),
+    "product put flat": lambda t: torch.zeros(12).put_(torch.arange(12), t * gate),
+    "product scattered": lambda t: torch.zeros(1, 3, 4).scatter_(1, places, t * gate),
+    "a list that is scaled": lambda t: torch._foreach_mul([t, gate], 2.0)[0].sum(-1),
     "maximum of a product": lambda t: (t * gate).amax(-1),
 }
 
 
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
 @pytest.mark.parametrize("functional", ["audit", "estimate"])
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_sum_of_products_is_never_complete(name, functional):

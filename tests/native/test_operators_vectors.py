@@ -14,6 +14,7 @@ row4, column2 = torch.rand(4), torch.rand(2, 1)
 m23, m34 = torch.rand(2, 3), torch.rand(3, 4)
 b223, b234 = torch.rand(2, 2, 3), torch.rand(2, 3, 4)
 i24 = torch.ones(2, 4, dtype=torch.int64)
+mask24 = torch.ones(2, 4, dtype=torch.bool)
 t24 = torch.ones(2, 4, dtype=torch.bool)
 index3 = torch.tensor([0, 1, 1])
 image = torch.rand(1, 2, 4, 4)
@@ -177,6 +178,17 @@ MOVEMENT = [
     (lambda: a24.index_add(1, index3, b24[:, :3]), (6, 0, 8 + 3 + 6 + 8)),
     (lambda: a24.clone().index_put_((index3[:2],), b24), (0, 0, 8 + 2 + 8 + 8)),
     (lambda: a24.clone().index_put_((index3[:2],), b24, accumulate=True), (8, 0, 26)),
+    # a source larger than the positions are many is read whole and added in part
+    (lambda: a24.scatter_add(1, i24[:, :2], b24), (4, 0, 8 + 4 + 8 + 8)),
+    # one value for each of 3 rows of 4; for 2 x 3 elements named by two indices that are broadcast
+    (lambda: a24.clone().index_put_((index3,), b24[:1].expand(3, 4), accumulate=True), (12, 0, 8 + 3 + 12 + 8)),
+    (lambda: a24.clone().index_put_((i24[:, :1], index3), b24[:, :3], accumulate=True), (6, 0, 8 + 2 + 3 + 6 + 8)),
+    # one value for several elements: how often it is added, a mask would not tell
+    (lambda: a24.clone().index_put_((index3,), row4, accumulate=True), (None, 0, 8 + 3 + 4 + 8)),
+    (lambda: a24.clone().index_put_((mask24,), row4[:1], accumulate=True), (None, 0, 8 + 8 + 1 + 8)),
+    # flat positions; one add per value where they accumulate
+    (lambda: a24.clone().put_(index3, row4[:3]), (0, 0, 8 + 3 + 3 + 8)),
+    (lambda: a24.clone().put_(index3, row4[:3], accumulate=True), (3, 0, 22)),
     (lambda: a24.scatter_reduce(1, i24[:, :2], b24, "amax"), (4, 0, 8 + 4 + 8 + 8)),
     # a mean divides by counts that only values know
     (lambda: a24.scatter_reduce(1, i24[:, :2], b24, "mean"), (None, 0, 28)),

@@ -416,7 +416,7 @@ class FakeExecutor:
     def _infer(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         shortcut = SHORTCUTS.get(name)
         if shortcut is not None:
-            return shortcut(args)
+            return shortcut(args, kwargs)
         try:
             return func(*args, **kwargs)
         except NotImplementedError as error:

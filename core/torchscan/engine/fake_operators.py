@@ -34,11 +34,11 @@ def exchange(out: Any, stood_in: list[torch.Tensor], targets: list[torch.Tensor]
     return out
 
 
-def _encoder_layer(args: tuple[Any, ...]) -> Any:
+def _encoder_layer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return torch.empty_like(args[0])
 
 
-def _attention(args: tuple[Any, ...]) -> Any:
+def _attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     query, key, heads = args[0], args[1], args[4]
     need_weights = args[10] if len(args) > 10 else True
     average = args[11] if len(args) > 11 else True
@@ -47,8 +47,18 @@ def _attention(args: tuple[Any, ...]) -> Any:
     return torch.empty_like(query), weights if need_weights else query.new_empty((0,))
 
 
-#: Fused operators that PyTorch gives no shape rule.
+def _grouped_product(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    left, right = args[:2]
+    offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+    groups = () if offsets is None else offsets.shape
+    if left.dim() == right.dim():  # a batch of products, or the groups cut the axis that is summed
+        return left.new_empty((*(groups or left.shape[:1]), left.shape[-2], right.shape[-1]))
+    return left.new_empty((left.shape[-2], right.shape[-1]))
+
+
+#: Fused operators to which PyTorch gives no shape rule, or one that refuses what it runs.
 SHORTCUTS: Final = {
+    "aten._grouped_mm": _grouped_product,
     "aten._transformer_encoder_layer_fwd": _encoder_layer,
     "aten._native_multi_head_attention": _attention,
 }

@@ -19,7 +19,8 @@ from torchscan.engine.operators import OperatorCost
 
 __all__ = ["hidden_sums", "round_trips"]
 
-#: Operators that hand on some of the elements of a tensor, or more of them: after these, sizes say nothing.
+#: Operators that hand on some of the elements of a tensor, or more of them, or many tensors at once: after these, sizes
+#: say nothing.
 _RESIZING = frozenset(
     {
         "aten.slice",
@@ -45,8 +46,27 @@ _RESIZING = frozenset(
         "aten.repeat_interleave",
         "aten.constant_pad_nd",
         "aten.im2col",
+        "aten._foreach_mul",
+        "aten._foreach_mul_",
+        "aten._foreach_addcmul",
+        "aten._foreach_addcmul_",
     }
 )
+
+#: Operators that put elements in their places, or add them up there where the call says so.
+_PLACING = frozenset(
+    {
+        "aten.index_put",
+        "aten.index_put_",
+        "aten._index_put_impl_",
+        "aten.put",
+        "aten.put_",
+        "aten.scatter",
+        "aten.scatter_",
+    }
+)
+
+_BAGS = frozenset({"aten._embedding_bag", "aten._embedding_bag_forward_only"})
 
 
 def hidden_sums(operators: Mapping[OperatorCost, int]) -> frozenset[OperatorCost]:
@@ -118,7 +138,7 @@ def _made(cost: OperatorCost) -> int | None:
         return None
     if terms == "squares":
         return result.numel if len(call.args) > 1 and call.args[1] == 2 else None
-    factors = sum(1 for spec in _specs(call.args) if spec.numel > 1)
+    factors = sum(1 for argument in call.args if any(spec.numel > 1 for spec in _specs(argument)))
     return result.numel if factors > 1 else None  # a single number only scales
 
 
@@ -127,9 +147,12 @@ def _summed(cost: OperatorCost) -> int | None:
     call = cost.call
     if call is None or _terms(cost) != "sums":
         return None
-    # A scattered sum names what it adds last; its first operand is where it adds it.
+    if cost.info.name in _PLACING and cost.estimate().get("module_flops") == 0:
+        return None
+    # A scattered sum names what it adds last, its first operand is where; a bag names its table first.
     operands = list(_specs(call.args))
-    return operands[-1].numel if operands and operands[-1].numel > 1 else None
+    summed = operands[0 if cost.info.name in _BAGS else -1].numel if operands else 0
+    return summed if summed > 1 else None
 
 
 def _specs(value: Any) -> Iterator[TensorSpec]:

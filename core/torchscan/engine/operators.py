@@ -478,9 +478,19 @@ class OperatorMode(TorchDispatchMode):
                 self._guard.before_write(args[position] if position < len(args) else kwargs.get(name))
         out = self._run(func, args, kwargs)
         if self._counting:
+            if info.name == "aten.copy_" and _fills(args):
+                info = self._book.info(torch.ops.aten.fill_.Tensor)
             cost = info.free or self._book.cost(info, args, kwargs, out)
             tally[cost] = tally.get(cost, 0) + 1
         return out
+
+
+def _fills(args: tuple[Any, ...]) -> bool:
+    """Say whether an assignment writes one number everywhere: on the CPU that is a fill, elsewhere a copy."""
+    target, source = args[:2]
+    if type(source) is not torch.Tensor or source.layout is not torch.strided or source.is_nested:
+        return False
+    return target.dim() > 0 and not any(source.stride())
 
 
 def _skip_in_compiler() -> None:

@@ -187,5 +187,5 @@ def formulas() -> Iterator[OperatorFormula]:
         ("affine_grid_generator", affine_grid),
     ):
         yield from offer(names, "contraction", rule)
-    yield from offer("addr addr_", "arithmetic", addr)
+    yield from offer("addr addr_", "arithmetic", addr, terms="products")
     yield from offer("_euclidean_dist", "contraction", euclidean, view=False)

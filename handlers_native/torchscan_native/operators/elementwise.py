@@ -58,7 +58,7 @@ _OUT_OF_PLACE = {
 #: The same for lists of tensors; all but `_foreach_norm` also exist in place.
 _FOREACH = {
     "abs neg reciprocal sqrt rsqrt exp expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh erf erfc "
-    "floor ceil trunc round sign mul div maximum minimum clamp_min clamp_max": 1,
+    "floor ceil trunc round sign div maximum minimum clamp_min clamp_max": 1,
     "sigmoid": FLOPS_PER_ELEMENT["Sigmoid"],
     "tanh": FLOPS_PER_ELEMENT["Tanh"],
     "lerp": 3,
@@ -66,9 +66,9 @@ _FOREACH = {
 
 #: Without a contraction axis, and without a convention for their FLOPs: sampling aids and special functions.
 _NO_MACS = (
-    "frac nan_to_num xlogy sinc lgamma digamma polygamma igamma igammac i0 special_i0e special_i1 special_i1e "
-    "special_entr special_erfcx special_ndtri special_log_ndtr special_xlog1py special_zeta heaviside copysign "
-    "nextafter gcd lcm ldexp_ frexp logaddexp2 signbit frac_ nan_to_num_ xlogy_ sinc_ lgamma_ digamma_ gcd_ "
+    "frac nan_to_num sinc lgamma digamma polygamma igamma igammac i0 special_i0e special_i1 special_i1e "
+    "special_entr special_erfcx special_ndtri special_log_ndtr special_zeta heaviside copysign "
+    "nextafter gcd lcm ldexp_ frexp logaddexp2 signbit frac_ nan_to_num_ sinc_ lgamma_ digamma_ gcd_ "
     "lcm_ logit_"
 )
 
@@ -243,9 +243,9 @@ def formulas() -> Iterator[OperatorFormula]:
     for names, per_element in _FOREACH.items():
         both = " ".join(f"_foreach_{name} _foreach_{name}_" for name in names.split())
         yield from offer(both, "arithmetic", foreach(per_element))
-    yield from offer(
-        "_foreach_addcmul _foreach_addcmul_ _foreach_addcdiv _foreach_addcdiv_", "arithmetic", foreach_third
-    )
+    yield from offer("_foreach_mul _foreach_mul_", "arithmetic", foreach(1), terms="products")
+    yield from offer("_foreach_addcmul _foreach_addcmul_", "arithmetic", foreach_third, terms="products")
+    yield from offer("_foreach_addcdiv _foreach_addcdiv_", "arithmetic", foreach_third)
     yield from offer("_foreach_add _foreach_add_ _foreach_sub _foreach_sub_", "arithmetic", foreach_add)
     yield from offer("add add_ sub sub_", "arithmetic", add)
     yield from offer("mul mul_", "arithmetic", elementwise(1), terms="products")
@@ -265,3 +265,4 @@ def formulas() -> Iterator[OperatorFormula]:
     yield from offer("rrelu_with_noise rrelu_with_noise_", "arithmetic", rrelu)
     yield from offer("native_dropout", "arithmetic", dropout)
     yield from offer(_NO_MACS, "arithmetic", unknown, view=False)
+    yield from offer("xlogy xlogy_ special_xlog1py", "arithmetic", unknown, view=False, terms="products")

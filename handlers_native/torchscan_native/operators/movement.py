@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 from torchscan.contract.operators import OperatorFormula
@@ -66,11 +68,16 @@ def positions(self: Shape, *args: Any, out_shape: Any, **kwargs: Any) -> Work:
     return Work(0, 0, numel(self) + sum(map(numel, tensors(out_shape))))
 
 
-def scatter_add(self: Shape, dim: int, index: Shape, source: Shape, *, alpha: Any = 1, **kwargs: Any) -> Work:
+def index_add(self: Shape, dim: int, index: Shape, source: Shape, *, alpha: Any = 1, **kwargs: Any) -> Work:
     """Count one add per source element. Derivation: docs/derivations/functional-operators.md#scattered-sums."""
     added = numel(source)
     scaled = added if alpha != 1 else 0
     return Work(added + scaled, 0, numel(self) + numel(index) + added + numel(self))
+
+
+def scatter_add(self: Shape, dim: int, index: Shape, src: Shape, **kwargs: Any) -> Work:
+    """Count one add per position; the source may be larger than the positions are many."""
+    return Work(numel(index), 0, numel(self) + numel(index) + numel(src) + numel(self))
 
 
 def scatter_reduce(
@@ -95,9 +102,23 @@ def scatter(self: Shape, dim: int, index: Shape, src: Any, *args: Any, **kwargs:
 def index_put(
     self: Shape, indices: list[Any], values: Shape, accumulate: bool = False, *args: Any, **kwargs: Any
 ) -> Work:
-    """Count an indexed assignment, or an indexed sum."""
+    """Count an indexed assignment, or an indexed sum: one add per element that the indices name.
+
+    How many those are is a matter of values where an index may be a mask, unless there is one value for each.
+    """
     dmas = 2 * numel(self) + sum(map(numel, tensors(indices))) + numel(values)
-    return Work(numel(values) if accumulate else 0, 0, dmas)
+    if not accumulate:
+        return Work(0, 0, dmas)
+    positions = math.prod(
+        max(sizes) for sizes in zip_longest(*(shape[::-1] for shape in tensors(indices)), fillvalue=1)
+    )
+    kept = [size for size, index in zip_longest(self, indices) if index is None]
+    return Work(numel(values) if numel(values) == positions * math.prod(kept) else None, 0, dmas)
+
+
+def put(self: Shape, index: Shape, source: Shape, accumulate: bool = False, **kwargs: Any) -> Work:
+    """Count an assignment by flat positions, or a sum by them."""
+    return moved(self, index, source, out_shape=self).plus(flops=numel(source) if accumulate else 0)
 
 
 def embedding(weight: Shape, indices: Shape, *args: Any, **kwargs: Any) -> Work:
@@ -140,7 +161,7 @@ def formulas() -> Iterator[OperatorFormula]:
         (
             "cat stack _stack _chunk_cat repeat roll flip rot90 tril tril_ triu triu_ pixel_shuffle pixel_unshuffle "
             "channel_shuffle diag_embed block_diag im2col slice_scatter select_scatter "
-            "diagonal_scatter as_strided_scatter index_copy index_copy_ index_fill index_fill_ put_ put",
+            "diagonal_scatter as_strided_scatter index_copy index_copy_ index_fill index_fill_",
             moved,
         ),
         (
@@ -157,10 +178,12 @@ def formulas() -> Iterator[OperatorFormula]:
     ):
         yield from offer(names, "movement", rule, reason=_REASON)
     yield from offer("masked_scatter masked_scatter_", "movement", reason=_REASON)
-    # These two can also sum what they scatter, so they count as arithmetic.
-    yield from offer("scatter scatter_", "arithmetic", scatter)
-    yield from offer("index_put index_put_ _index_put_impl_", "arithmetic", index_put)
-    yield from offer("scatter_add scatter_add_ index_add index_add_", "arithmetic", scatter_add, terms="sums")
+    # These can also sum what they scatter, so they count as arithmetic.
+    yield from offer("scatter scatter_", "arithmetic", scatter, terms="sums")
+    yield from offer("index_put index_put_ _index_put_impl_", "arithmetic", index_put, terms="sums")
+    yield from offer("put put_", "arithmetic", put, terms="sums")
+    yield from offer("index_add index_add_", "arithmetic", index_add, terms="sums")
+    yield from offer("scatter_add scatter_add_", "arithmetic", scatter_add, terms="sums")
     yield from offer("scatter_reduce scatter_reduce_", "arithmetic", scatter_reduce, terms="sums")
     # With a weight per sample it is a weighted sum, so it may be a contraction.
-    yield from offer("_embedding_bag _embedding_bag_forward_only", "contraction", embedding_bag)
+    yield from offer("_embedding_bag _embedding_bag_forward_only", "contraction", embedding_bag, terms="sums")

@@ -228,14 +228,14 @@ def formulas() -> Iterator[OperatorFormula]:
     yield from offer("cumsum cumsum_", "arithmetic", running, terms="sums")
     yield from offer("cumprod cumprod_", "arithmetic", running)
     yield from offer("trace", "arithmetic", trace, terms="sums")
-    yield from offer("nansum", "arithmetic", unknown, view=False, terms="sums")
+    yield from offer("nansum bincount", "arithmetic", unknown, view=False, terms="sums")
     yield from offer("_softmax _safe_softmax", "arithmetic", softmax)
     yield from offer("_log_softmax", "arithmetic", log_softmax)
     yield from offer("_masked_softmax", "arithmetic", masked_softmax)
     yield from offer("equal", "arithmetic", equal)
     yield from offer("sort topk kthvalue median nanmedian mode", "arithmetic", ordered, view=False)
     yield from offer(
-        "_unique2 unique_dim unique_consecutive bincount histc searchsorted bucketize isin logcumsumexp "
+        "_unique2 unique_dim unique_consecutive histc searchsorted bucketize isin logcumsumexp "
         "_logcumsumexp _cummax_helper _cummin_helper cummax cummin allclose",
         "arithmetic",
         unknown,
