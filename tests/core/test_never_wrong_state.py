@@ -91,7 +91,14 @@ def backward(module, y):
         module.fc(y.detach()).sum().backward()
 
 
+def in_place_with_gradients(module, y):
+    with torch.enable_grad():
+        module.buffer[:] = module.fc(X)
+        module.constant.mul_(module.fc.weight[0])
+
+
 ACTS = {
+    "in place with gradients": in_place_with_gradients,
     "in place": lambda module, y: module.buffer.add_(y),
     "through a view": lambda module, y: module.buffer[0].mul_(y[0] + 2),
     "out argument": lambda module, y: torch.mul(y, 2, out=module.buffer),
@@ -131,6 +138,8 @@ def test_what_a_forward_changes_is_put_back(act, way):
     assert before.keys() == after.keys()
     assert [key for key in before if not same(before[key], after[key])] == []
     assert [parameter.requires_grad for parameter in model.parameters()] == flags
+    assert not model.buffer.requires_grad
+    assert not model.constant.requires_grad
     assert [id(tensor) for tensor in (*model.parameters(), *model.buffers())] == ids
     assert all(parameter.grad is None for parameter in model.parameters())
     # and the model runs as if nothing had been

@@ -136,7 +136,9 @@ class ModelGuard:
                 # Assigned anew, or resized where it lay: then its values were copied before.
                 tensor.data = alias if alias.shape == shape else alias.new_empty(shape)
             if tensor.requires_grad is not trainable:
-                tensor.requires_grad_(trainable)
+                # Written in place with gradients enabled, it is no leaf any more; a view stays one of the graph's.
+                with contextlib.suppress(RuntimeError):
+                    tensor.detach_().requires_grad_(trainable)
             if tensor.grad is not grad:
                 tensor.grad = grad
         for tensor, copy in self._copies.values():
