@@ -60,10 +60,18 @@ def read(file: str) -> Report:
         raise ReportError(f"standard input: {error}") from None
 
 
-def show(text: str) -> None:
-    """Print `text`; characters that the console lacks are written as escapes."""
+def show(text: str, *, exactly: bool = False) -> None:
+    """Print `text`; characters that the console lacks are written as escapes.
+
+    What is meant for programs goes `exactly` as it would go into a file, unless a terminal would have to show it.
+    """
     stream = sys.stdout
     if stream is None:  # closed before we began
+        return
+    if exactly and not stream.isatty() and (raw := getattr(stream, "buffer", None)) is not None:
+        stream.flush()
+        raw.write(text.encode("utf-8", "backslashreplace"))
+        raw.flush()
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -117,7 +125,7 @@ def deliver(
     elif chosen.format.name == "text":
         text.write(lambda suited: draw(chosen, report, suited), sys.stdout, **asked)
     else:
-        show(draw(chosen, report, RenderOptions(**asked)))
+        show(draw(chosen, report, RenderOptions(**asked)), exactly=True)
 
 
 @click.command()

@@ -23,6 +23,8 @@ def boxes(root: ElementTree.Element) -> dict[str, tuple[float, list[str]]]:
     """Return each call's width and the fills of its box, by its title up to the colon."""
     found = {}
     for group in root.findall("svg:g", NS):
+        if group.get("transform"):
+            continue  # the drawing below
         rects = group.findall("svg:rect", NS)
         title = group.find("svg:title", NS).text
         found[title] = (float(rects[0].get("width")), [rect.get("fill") for rect in rects])
@@ -119,3 +121,33 @@ def test_any_report_gives_well_formed_xml(any_report):
 @pytest.mark.parametrize("file", STORED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_stored_reports_of_every_release_can_be_drawn(file):
     assert draw(Report.load(file)).findall("svg:text", NS)
+
+
+def test_before_and_after_are_drawn_below_one_another():
+    before = report(layer("", "Model"), layer("gone", "Conv2d", metrics={"macs": known(5)}), totals={"macs": known(5)})
+    after = report(layer("", "Model"), layer("a", metrics={"macs": known(7)}), totals={"macs": known(7)})
+    root = draw(after, before=before, title="Mine")
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.index("Before: Mine") < texts.index("MACs: 5") < texts.index("After: Mine") < texts.index("MACs: 7")
+    (moved,) = (group for group in root.findall("svg:g", NS) if group.get("transform"))
+    alone = [draw(one).get("height") for one in (before, after)]
+    assert moved.get("transform") == f"translate(0 {alone[0]})"
+    assert root.get("height") == str(sum(map(int, alone)))
+    # A type that one of them has alone takes no colour of the other.
+    above, below = boxes(root)["gone (Conv2d): 5 MACs"], boxes(moved)["a (Linear): 7 MACs"]
+    assert above[1] != below[1]
+    # What both have keeps its colour.
+    same = draw(after, before=after)
+    (moved,) = (group for group in same.findall("svg:g", NS) if group.get("transform"))
+    assert boxes(same)["a (Linear): 7 MACs"] == boxes(moved)["a (Linear): 7 MACs"] == below
+
+
+def test_calls_too_narrow_to_be_drawn_say_how_many_they_are():
+    many = report(
+        layer("", "Model"),
+        *(layer(f"x{number}", metrics={"macs": known(1)}) for number in range(1000)),
+        totals={"macs": known(1000)},
+    )
+    # 920 / 1000 is below the 1.5 that one call needs; together they are as wide as the picture.
+    texts = [text.text for text in draw(many).iter("{http://www.w3.org/2000/svg}text")]
+    assert "1000 calls too narrow to be drawn" in texts

@@ -187,6 +187,10 @@ def test_a_plot_is_one_file_with_one_line_per_setting_of_the_others(tmp_path):
     dmas = layout["updatemenus"][0]["buttons"][2]["args"][0]["y"]
     # inputs, weights, outputs: 1 + 1 + 1, 2 + 4 + 2, 3 + 9 + 3
     assert dmas[0] == [None, 3, 8, 15]
+    # It fits small screens, and lines that coincide can be told apart.
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    assert "<title>" in page
+    assert len({trace["line"]["dash"] for trace in traces}) == 2
     # Nothing is fetched, and nothing can be sent anywhere.
     assert "<script src=" not in page
     assert "default-src 'none'" in page

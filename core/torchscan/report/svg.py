@@ -57,51 +57,75 @@ def render(report: Report, options: RenderOptions) -> str:
 
     Args:
         report: the report.
-        options: `metric` is drawn, `title` is the heading, `depth` ends the picture (8 levels otherwise).
+        options: `metric` is drawn, `title` is the heading, `depth` ends the picture (8 levels otherwise); `before` is
+            drawn above, in the same colours. Each of the two is as wide as its own total.
 
     """
-    return _Drawing(report, options).text()
+    if options.before is None:
+        return _page([_Drawing(report, options, options.title)])
+    after = _Drawing(report, options, f"After: {options.title or report.context.model_type}")
+    earlier = _Drawing(options.before, options, f"Before: {options.title or options.before.context.model_type}")
+    # What is in both keeps the colour that it has in the later report.
+    shared = {kind: colour for kind, colour in after.colours.items() if kind in earlier.colours}
+    free = [colour for colour in _TYPES if colour not in after.colours.values()]
+    earlier.colours = shared | dict(zip((kind for kind in earlier.colours if kind not in shared), free, strict=False))
+    return _page([earlier, after])
+
+
+def _page(drawings: list[_Drawing]) -> str:
+    """Return one picture with the drawings below one another."""
+    label = "; ".join(drawing.label for drawing in drawings)
+    groups: list[str] = []
+    height = 0
+    for drawing in drawings:
+        parts, deep = drawing.parts()
+        groups += [f'<g transform="translate(0 {height})">', *parts, "</g>"] if height else parts
+        height += deep
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
+        f'height="{height}" role="img" aria-label={quoteattr(shortened(label, 200))} {_FONT}>',
+        f"<title>{escape(label)}</title>",
+        "<defs>",
+        _hatch("bound", "M0 8L8 0M-2 2L2 -2M6 10L10 6"),
+        _hatch("unknown", "M0 8L8 0M-2 2L2 -2M6 10L10 6M0 0L8 8M-2 6L2 10M6 -2L10 2"),
+        _hatch("covered", "M1 4h1.5M5 4h1.5M1 0h1.5M5 0h1.5"),
+        "</defs>",
+        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
+        *groups,
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
 
 
 class _Drawing:
-    def __init__(self, report: Report, options: RenderOptions) -> None:
+    def __init__(self, report: Report, options: RenderOptions, title: str | None) -> None:
         self.report = report
         self.tree = CallTree(report)
         self.metric = next(metric for metric in METRICS if metric.key == options.metric)
         self.asked = self.tree.requested(self.metric.key)
         self.sizes: Sizes = self.tree.sizes(self.metric.key)
         self.levels = 8 if options.depth is None else options.depth + 1
-        self.title = visible(options.title or report.context.model_type)
+        self.title = visible(title or report.context.model_type)
         self.full = options.exact
+        self.total = self._total(getattr(report.totals, self.metric.key))
+        self.label = f"{self.title}: {self.total}"
         self.colours = self._colours()
         self.boxes = tuple(self._boxes()) if self.asked and self.tree.rows else ()
 
-    def text(self) -> str:
-        """Return the whole picture."""
+    def parts(self) -> tuple[list[str], int]:
+        """Return the marks of the drawing, from the top, and its height."""
         deepest = max((box.level for box in self.boxes), default=-1) + 1
-        total = self._total(getattr(self.report.totals, self.metric.key))
         top = 92
         bottom = top + deepest * _LEVEL
         legend, height = self._legend(bottom + 26)
-        label = f"{self.title}: {total}"
         parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
-            f'height="{height}" role="img" aria-label={quoteattr(shortened(label, 200))} {_FONT}>',
-            f"<title>{escape(label)}</title>",
-            "<defs>",
-            _hatch("bound", "M0 8L8 0M-2 2L2 -2M6 10L10 6"),
-            _hatch("unknown", "M0 8L8 0M-2 2L2 -2M6 10L10 6M0 0L8 8M-2 6L2 10M6 -2L10 2"),
-            _hatch("covered", "M1 4h1.5M5 4h1.5M1 0h1.5M5 0h1.5"),
-            "</defs>",
-            f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
             _text(_MARGIN, 34, shortened(self.title, 78), size=20, weight=700),
-            _text(_MARGIN, 58, total, size=14, weight=600),
+            _text(_MARGIN, 58, self.total, size=14, weight=600),
             _text(_MARGIN, 78, shortened(self._others(), 140), size=12, fill=_QUIET),
             *(self._box(box, top) for box in self.boxes),
             *legend,
-            "</svg>",
         ]
-        return "\n".join(parts) + "\n"
+        return parts, height
 
     def _total(self, result: MetricResult) -> str:
         if not self.asked:
@@ -163,7 +187,7 @@ class _Drawing:
         y = top + box.level * _LEVEL
         place = f'x="{_short(box.left)}" y="{y}" width="{_short(box.width)}" height="{_LEVEL - 2}"'
         if box.run:
-            return self._run(box, place)
+            return self._run(box, place, y)
         index = box.rows[0]
         state = self.sizes.total[index]
         row = self.tree.rows[index]
@@ -189,14 +213,15 @@ class _Drawing:
         parts.append("</g>")
         return "".join(parts)
 
-    def _run(self, box: _Box, place: str) -> str:
+    def _run(self, box: _Box, place: str, y: float) -> str:
         """Return a run of calls, marked by what they have in common."""
         count = len(box.rows)
         words = f"{count} {'call' if count == 1 else 'calls'} too narrow to be drawn"
         mark = _MARKS.get(self._common(box))
         hatch = "" if mark is None else f'<rect {place} fill="url(#{mark})" opacity="0.5"/>'
         fill = _COVERED if mark == "covered" else _OTHER
-        return f'<g><title>{words}</title><rect {place} fill="{fill}"/>{hatch}</g>'
+        label = _text(box.left + 4, y + 13, words, size=11) if len(words) <= (box.width - 8) / _CHARACTER else ""
+        return f'<g><title>{words}</title><rect {place} fill="{fill}"/>{hatch}{label}</g>'
 
     def _common(self, box: _Box) -> type:
         """Return the state of every call of a box, or that something in it is incomplete."""

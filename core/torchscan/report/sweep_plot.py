@@ -7,6 +7,7 @@ and the page says how many there are.
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,15 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
     "form-action 'none'"
 )
+_HEAD: Final = (
+    f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    "<style>html, body {{height: 100%; margin: 0}}</style><title>{title}</title>"
+)
+#: Where the menus are: above the drawing and its one line of text.
+_ABOVE: Final = {"y": 1, "yanchor": "bottom", "pad": {"b": 40}}
+#: Lines that coincide stay visible below one another, and do not differ by colour alone.
+_DASHES: Final = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS: Final = {"complete": "circle", "partial": "triangle-up-open"}
 
 
@@ -79,13 +89,14 @@ def plot(rows: Iterable[SweepRow], *, x: str | None = None, y: str = "macs", tit
     shown = [key for key in PLOTTED if _drawn(rows, key)]
     first = y if y in shown else (shown[0] if shown else y)
     figure = go.Figure()
-    for label, line in lines.items():
+    for (label, line), dash in zip(lines.items(), itertools.cycle(_DASHES), strict=False):
         places = [row.config[across] if numeric else _text(str(row.config[across])) for row in line]
         figure.add_scatter(
             x=places,
             name=label,
             mode="lines+markers",
             marker_size=9,
+            line_dash=dash,
             hovertemplate="%{text}<extra></extra>",
             **{name.replace(".", "_"): value for name, value in _points(line, first).items()},
         )
@@ -101,10 +112,12 @@ def plot(rows: Iterable[SweepRow], *, x: str | None = None, y: str = "macs", tit
         for key in shown
     ]
     figure.update_layout(
-        title=_text(title),
+        # Distances are pixels where a share of the height would make neighbours overlap on a small screen.
+        title={"text": _text(title), "yref": "container", "y": 1, "yanchor": "top", "pad": {"t": 16}},
+        margin={"t": 150},
         template="plotly_white",
         showlegend=bool(others),
-        legend_title_text=_text(", ".join(others)),
+        legend={"title": {"text": _text(", ".join(others))}, "orientation": "h", "y": -0.15, "yanchor": "top"},
         xaxis={"title": {"text": _text(across)}, "type": "linear" if numeric else "category"},
         yaxis={"title": {"text": _axis(first, rows)}, "rangemode": "tozero", "exponentformat": "SI"},
         annotations=[
@@ -114,27 +127,34 @@ def plot(rows: Iterable[SweepRow], *, x: str | None = None, y: str = "macs", tit
                 "xref": "paper",
                 "yref": "paper",
                 "x": 0,
-                "y": 1.06,
+                "y": 1,
                 "xanchor": "left",
+                "yanchor": "bottom",
+                "yshift": 10,
             }
         ],
         updatemenus=[
-            {"buttons": buttons, "active": shown.index(first) if shown else 0, "x": 1, "xanchor": "right", "y": 1.14},
+            {
+                "buttons": buttons,
+                "active": shown.index(first) if shown else 0,
+                "x": 1,
+                "xanchor": "right",
+                **_ABOVE,
+            },
             {
                 "buttons": _scales(numeric),
                 "type": "buttons",
                 "direction": "left",
-                "x": 0.7,
-                "xanchor": "right",
-                "y": 1.14,
+                "x": 0,
+                "xanchor": "left",
+                **_ABOVE,
             },
         ],
     )
     page: str = figure.to_html(
         full_html=True, include_plotlyjs=True, config={"displaylogo": False, "showSendToCloud": False}
     )
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}" />'
-    return page.replace("<head>", f"<head>{policy}", 1)
+    return page.replace("<html>\n<head>", f'<html lang="en">\n<head>{_HEAD.format(title=_text(title))}', 1)
 
 
 def _scales(numeric: bool) -> list[dict[str, Any]]:
