@@ -240,3 +240,31 @@ def test_a_nested_product_has_no_dense_count():
     nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
     report = estimate(Function(lambda t: F.linear(t, torch.rand(5, 3))), nested)
     assert report.totals.macs.status != "complete"
+
+
+class LowRank(torch.Tensor):
+    """A weight that is put together whenever an operator takes it, as classes of quantized tensors do."""
+
+    @staticmethod
+    def __new__(cls, left, right):
+        shape = (left.shape[0], right.shape[1])
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=left.dtype)
+
+    def __init__(self, left, right):
+        self.left, self.right = left, right
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        plain = [arg.left @ arg.right if isinstance(arg, cls) else arg for arg in args]
+        return func(*plain, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("functional", ["audit", "estimate"])
+@pytest.mark.parametrize("function", [lambda t, w: t[0] @ w, lambda t, w: t + w[:3], lambda t, w: (t, w.t())])
+def test_a_tensor_class_may_run_anything_out_of_sight(function, functional):
+    weight = LowRank(torch.rand(4, 2), torch.rand(2, 4))
+    report = torchscan.scan(Around(lambda t: function(t, weight)), args=(x,), functional=functional)
+    assert report.totals.macs.status == "partial"
+    assert report.totals.macs.known_value == 48  # of the layer; 32 and more are not seen
+    assert ("macs", "module_flops", "dmas") in alarms(report).values()
+    assert report.operator_flops.total.status == "partial"

@@ -135,6 +135,7 @@ class OperatorBook:
         self._offered = {offer.formula.operator: offer.formula for offer in reversed(tuple(offered))}
         self.infos: dict[int, OperatorInfo] = {}
         self._costs: dict[Any, OperatorCost] = {}
+        self._unseen: dict[int, OperatorCost] = {}
 
     @property
     def full(self) -> bool:
@@ -243,6 +244,14 @@ class OperatorBook:
                 self._costs[key] = found
         return found
 
+    def unseen(self, info: OperatorInfo) -> OperatorCost:
+        """Return the cost of an operator that a tensor class answers by itself: it may run anything, out of sight."""
+        found = self._unseen.get(id(info))
+        if found is None:
+            unknown = OperatorInfo(info.name, info.overload, "contraction", None, None, None, None, (), False)
+            found = self._unseen[id(info)] = OperatorCost(unknown)
+        return found
+
     def _measure(self, info: OperatorInfo, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperatorCost:
         cost = OperatorCost(info)
         try:
@@ -286,6 +295,9 @@ _SIZE_QUERIES = frozenset(
     )
 )
 
+
+#: PyTorch's own classes that run what was asked of them; a plain tensor is named where Python hands it in itself.
+_KNOWN_CLASSES = frozenset(("Tensor", "Parameter", "Buffer", "FakeTensor", "FunctionalTensor", "NestedTensor"))
 
 #: No work, but their operands tell whether values left PyTorch and came back (`torchscan.engine.hidden`).
 _TELLING = frozenset(("aten.detach", "aten.lift_fresh"))
@@ -435,7 +447,7 @@ class OperatorMode(TorchDispatchMode):
                 return self._run(func, args, kwargs)
         # Keyed by identity: an overload lives as long as the process, and its own hash is Python code.
         info = self._known.get(id(func)) or self._book.info(func)
-        if info.special:
+        if info.special or types:
             return self._run_special(info, func, types, args, kwargs, tally)
         if self._execute is not None:
             out = self._execute(func, args, kwargs or {})
@@ -480,7 +492,10 @@ class OperatorMode(TorchDispatchMode):
         if self._counting:
             if info.name == "aten.copy_" and _fills(args):
                 info = self._book.info(torch.ops.aten.fill_.Tensor)
-            cost = info.free or self._book.cost(info, args, kwargs, out)
+            if any(kind.__name__ not in _KNOWN_CLASSES for kind in types):
+                cost = self._book.unseen(info)
+            else:
+                cost = info.free or self._book.cost(info, args, kwargs, out)
             tally[cost] = tally.get(cost, 0) + 1
         return out
 
