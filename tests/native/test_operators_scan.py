@@ -133,6 +133,38 @@ def test_device_type_and_execution_change_no_number(function):
             assert getattr(report.totals, name) == getattr(expected, name), (how, name)
 
 
+@pytest.mark.parametrize("execution", ["real", "fake"])
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        # 12 results of 2 terms, a row by a matrix with one axis more: each product reads 2 + 6 and writes 3 elements
+        (lambda t: t[0, 0, 0, :2] @ t.view(4, 2, 4)[:, :, :3], (12 * 3, 24, 4 * 8 + 12)),
+        # 32 comparisons, 32 choices: a comparison and a choice read 32 and 64 elements, and each number is one read
+        (lambda t: torch.where(t > 0, t, 0.0), (64, 0, (32 + 32) + (32 + 32 + 1 + 32))),
+        (lambda t: torch.where(t > 0, 1.0, 0.0), (64, 0, (32 + 32) + (32 + 2 + 32))),
+    ],
+)
+def test_inference_mode_changes_no_number(function, expected, execution):
+    t = torch.rand(1, 2, 4, 4)
+
+    def totals():
+        found = estimate(Function(function), t, execution=execution).totals
+        return found.module_flops.value, found.macs.value, found.dmas.value
+
+    assert totals() == expected
+    with torch.inference_mode():
+        assert totals() == expected
+
+
+def test_causal_attention_in_inference_mode_without_computing():
+    attend = Function(lambda t: F.scaled_dot_product_attention(t, t, t, is_causal=True))
+    t = torch.rand(1, 2, 4, 4)
+    expected = estimate(attend, t).totals
+    with torch.inference_mode():
+        found = estimate(attend, t, execution="fake").totals
+    assert (found.module_flops, found.macs, found.dmas) == (expected.module_flops, expected.macs, expected.dmas)
+
+
 # -- sums of products ------------------------------------------------------------------------------------------------
 
 w = torch.rand(4)

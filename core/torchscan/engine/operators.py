@@ -482,7 +482,7 @@ class OperatorMode(TorchDispatchMode):
             and all(kind.__name__ == "FakeTensor" for kind in types)
         ):
             with self:
-                out = func.decompose(*args, **kwargs)
+                out = _take_apart(func, args, kwargs)
             if out is not NotImplemented:
                 return out
         if self._guard is not None and not (info.trains and len(args) > 5 and args[5] is False):
@@ -498,6 +498,17 @@ class OperatorMode(TorchDispatchMode):
                 cost = info.free or self._book.cost(info, args, kwargs, out)
             tally[cost] = tally.get(cost, 0) + 1
         return out
+
+
+def _take_apart(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a composite operator as PyTorch does outside of inference mode.
+
+    `decompose` prefers what was written in Python for the compiler, which takes other views and copies.
+    """
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key):
+        return func._op_dk(key, *args, **kwargs)
+    return func.decompose(*args, **kwargs)
 
 
 def _fills(args: tuple[Any, ...]) -> bool:

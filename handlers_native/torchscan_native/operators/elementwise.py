@@ -168,10 +168,14 @@ def _power(exponent: float) -> int | None:
 
 
 def where(condition: Shape, *args: Any, out_shape: Any, **kwargs: Any) -> Work:
-    """Count one selection per element; without two values to choose from, the call asks where the condition holds."""
+    """Count one selection per element; without two values to choose from, the call asks where the condition holds.
+
+    A Python number is a tensor of one element when it is dispatched, but for inference mode: one read all the same.
+    """
     if not args:
         return Work(0, 0, numel(condition) + sum(map(numel, tensors(out_shape))))
-    return elementwise(1)(condition, *args, out_shape=out_shape)
+    numbers = sum(not isinstance(value, tuple) for value in args)
+    return elementwise(1)(condition, *args, out_shape=out_shape).plus(dmas=numbers)
 
 
 def clamp(self: Shape, min: Any = None, max: Any = None, *, out_shape: Shape, **kwargs: Any) -> Work:
