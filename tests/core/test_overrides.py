@@ -20,6 +20,7 @@ from torchscan import (
     Output,
     Partial,
     Relation,
+    Report,
     Source,
     TokenDependencies,
     Unavailable,
@@ -231,6 +232,25 @@ def test_a_raising_handler_makes_its_metrics_unavailable_once_each_and_the_rest_
         assert "no formula for this width" in diagnostic.message
     assert row(report, "second").metrics["macs"].value == 5
     assert (report.totals.macs.status, report.totals.macs.known_value) == ("partial", 5)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Unavailable(ValueError("no width")),
+        lambda: Unavailable(None),
+        lambda: Unavailable("x", code=["y"]),
+        lambda: Unavailable("x", message=5),
+        lambda: Partial(3, 7),
+    ],
+)
+def test_a_reason_that_is_no_text_costs_the_handler_and_not_the_report(wrong):
+    report = run(Block(Leaf(), Other()), {Leaf: lambda call: {"macs": wrong()}, Other: constant(macs=5)})
+    (diagnostic,) = about(report, "macs", "first")
+    assert diagnostic.code == "custom_handler_error"
+    assert "must be text" in diagnostic.message
+    assert Report.from_dict(json.loads(report.to_json())) == report
+    assert report.totals.macs.known_value == 5
 
 
 def test_a_raising_handler_leaves_the_models_own_result_and_error_alone():

@@ -328,3 +328,12 @@ def test_listing_plugins_and_formats_imports_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"match": "x"}, "match must be 'exact' or 'subclass', got 'x'"), ({"contract": "1"}, "contract must be an int")],
+)
+def test_a_registration_says_in_a_sentence_what_is_wrong_with_it(wrong, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        torchscan.HandlerRegistration("some.Layer", lambda call: {}, **wrong)

@@ -384,3 +384,18 @@ def test_a_long_report_is_folded_in_a_notebook():
     page = deep_report(5_000)._repr_html_()
     assert len(page.splitlines()) < 500
     assert "(+n) calls not shown" in page
+
+
+@pytest.mark.parametrize("format_", ["html", "svg", "text", "markdown"])
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"depth": -1}, "not negative, got -1"),
+        ({"depth": "1"}, "a whole number"),
+        ({"title": 5}, "title must be text, got int"),
+        ({"columns": "macs"}, "columns must be a list of names"),
+    ],
+)
+def test_options_of_the_wrong_type_are_refused_by_every_format(format_, options, sentence):
+    with pytest.raises(FormatError, match=sentence):
+        render_report(report(layer("", metrics={"macs": known(4)})), format=format_, **options)

@@ -9,6 +9,7 @@ from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -346,6 +347,8 @@ def test_without_the_native_plugin_everything_is_unavailable_with_a_reason():
         ({"input_shape": (4, -1)}, ValueError, "non-negative"),
         ({"input_shape": ("a",)}, TypeError, "input_shape"),
         ({"args": (1,), "dtype": torch.float32}, ValueError, "generated inputs only"),
+        ({"input_shape": (4,), "dtype": "float32"}, TypeError, "dtype must be a torch.dtype"),
+        ({"input_shape": (4,), "dtype": [torch.float32, "int64"]}, TypeError, "dtype must be a torch.dtype"),
         ({"mode": "fast"}, ValueError, "mode must be one of"),
         ({"functional": "guess"}, ValueError, "functional must be one of"),
         ({"execution": "dream"}, ValueError, "execution must be one of"),
@@ -362,6 +365,11 @@ def test_bad_arguments_are_named_before_anything_runs(arguments, error, message)
 
     with pytest.raises(error, match=message):
         scan(Never(), **arguments)
+
+
+def test_sizes_that_were_computed_are_sizes():
+    # 1 row of the generated batch: 4 * 3
+    assert scan(nn.Linear(4, 3), tuple(np.array([4]))).totals.macs.value == 12
 
 
 def test_a_model_that_is_no_module_is_named():

@@ -121,6 +121,16 @@ def _target(instance: object, attribute: attrs.Attribute[Any], value: object) ->
     raise TypeError(f"a target must be a class or its dotted name, got {type(value).__name__}")
 
 
+def _match(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value not in ("exact", "subclass"):
+        raise ValueError(f"match must be 'exact' or 'subclass', got {value!r}")
+
+
+def _version(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if type(value) is not int:
+        raise TypeError(f"contract must be an int such as torchscan.CONTRACT_VERSION, got {value!r}")
+
+
 @attrs.frozen
 class HandlerRegistration:
     """An offer to handle one module class.
@@ -136,7 +146,5 @@ class HandlerRegistration:
 
     target: type | str = attrs.field(validator=_target)
     handler: ModuleHandler = attrs.field(converter=_as_handler)
-    match: Literal["exact", "subclass"] = attrs.field(
-        default="subclass", validator=attrs.validators.in_(("exact", "subclass"))
-    )
-    contract: int = attrs.field(default=CONTRACT_VERSION, validator=attrs.validators.instance_of(int))
+    match: Literal["exact", "subclass"] = attrs.field(default="subclass", validator=_match)
+    contract: int = attrs.field(default=CONTRACT_VERSION, validator=_version)

@@ -11,7 +11,7 @@ import math
 import numbers
 import operator
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -108,6 +108,12 @@ def exact_sum(values: Iterable[Number]) -> Number:
         return round(found)
 
 
+def _words(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    # An exception or a number would make a report that nobody can read back.
+    if type(value) is not str and not isinstance(value, str) and (value is not None or attribute.default is not None):
+        raise TypeError(f"{attribute.name} must be text, got {type(value).__name__}")
+
+
 @attrs.frozen
 class Complete:
     """The metric is known.
@@ -128,10 +134,14 @@ class Partial:
         known_value: the finite, non-negative lower bound.
         reason: what is missing, in words.
 
+    Raises:
+        TypeError: the number is none, or the reason is no text.
+        ValueError: the number is negative or not finite.
+
     """
 
     known_value: Number = attrs.field(converter=checked_number)
-    reason: str = ""
+    reason: str = attrs.field(default="", validator=_words)
 
 
 @attrs.frozen(cache_hash=True)
@@ -145,11 +155,14 @@ class Unavailable:
         expected: the metric has no meaning for this module (the receptive field of a token module): reported as
             `not_applicable`, without a diagnostic, and no failure under `strict=True`.
 
+    Raises:
+        TypeError: the reason, the code or the message is no text.
+
     """
 
-    reason: str = ""
-    code: str | None = attrs.field(default=None, kw_only=True)
-    message: str | None = attrs.field(default=None, kw_only=True)
+    reason: str = attrs.field(default="", validator=_words)
+    code: str | None = attrs.field(default=None, kw_only=True, validator=_words)
+    message: str | None = attrs.field(default=None, kw_only=True, validator=_words)
     expected: bool = attrs.field(default=False, kw_only=True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import numbers
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -67,11 +69,11 @@ def _shapes(input_shape: InputShape) -> list[tuple[int, ...]]:
     shapes = [tuple(shape) for shape in input_shape] if nested else [tuple(input_shape)]  # type: ignore[arg-type]
     for shape in shapes:
         for size in shape:
-            if isinstance(size, bool) or not isinstance(size, int):
+            if isinstance(size, bool) or not isinstance(size, numbers.Integral):
                 raise TypeError(f"input_shape must hold integers, got {size!r} in {shape!r}")
             if size < 0:
                 raise ValueError(f"input_shape must hold non-negative sizes, got {size} in {shape!r}")
-    return shapes
+    return [tuple(map(operator.index, shape)) for shape in shapes]
 
 
 def _default(module: nn.Module) -> torch.Tensor:
@@ -84,7 +86,9 @@ def _dtypes(module: nn.Module, dtype: torch.dtype | Iterable[torch.dtype] | None
         return [_default(module).dtype] * count
     if isinstance(dtype, torch.dtype):
         return [dtype] * count
-    dtypes = list(dtype)
+    dtypes = [] if isinstance(dtype, str) or not isinstance(dtype, Iterable) else list(dtype)
+    if not dtypes or not all(isinstance(each, torch.dtype) for each in dtypes):
+        raise TypeError(f"dtype must be a torch.dtype, or one for each generated input, got {dtype!r}")
     if len(dtypes) != count:
         raise ValueError(f"dtype names {len(dtypes)} types for {count} generated inputs")
     return dtypes

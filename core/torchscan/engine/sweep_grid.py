@@ -51,7 +51,7 @@ def check_names(
     functions = {name_of(part): load(part) if isinstance(part, str) else part for part in (build, inputs) if part}
     for name, function in functions.items():
         if not callable(function):
-            raise TypeError(f"{name} is a {type(function).__name__}; it must be callable")
+            raise TypeError(f"{name} is of type {type(function).__name__}; it must be callable")
     known = {name: taken(function) for name, function in functions.items()}
     if all(names is not None for names in known.values()):
         allowed = sorted({name for names in known.values() for name in names or ()})

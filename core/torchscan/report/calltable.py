@@ -57,7 +57,7 @@ class CallTable:
 
     def __init__(self, report: Report, options: RenderOptions) -> None:
         if options.depth is not None and options.depth < 0:
-            raise FormatError(f"depth must not be negative, got {options.depth}")
+            raise FormatError(f"depth must be a whole number and not negative, got {options.depth}")
         for name in options.columns or ():
             if name not in COLUMNS:
                 raise FormatError(f"there is no column {name!r:.40}; the columns are {', '.join(COLUMNS)}")

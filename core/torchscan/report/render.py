@@ -58,6 +58,8 @@ def render_report(
 
     """
     chosen = find_format("html" if format is None else format, host)
+    if isinstance(columns, str):
+        raise FormatError(f"columns must be a list of names, got the string {columns!r:.40}")
     options = RenderOptions(
         before=None if before is None else as_report(before),
         metric=metric,
@@ -98,6 +100,7 @@ def draw(offered: OfferedFormat, report: Report, options: RenderOptions) -> str:
         MissingExtraError: the format needs a library that is not installed.
 
     """
+    _check(options)
     if options.metric not in (drawn := [metric.key for metric in METRICS]):
         raise FormatError(f"there is no metric {options.metric!r:.40} to draw; there are {', '.join(drawn)}")
     report_format = offered.format
@@ -117,6 +120,13 @@ def draw(offered: OfferedFormat, report: Report, options: RenderOptions) -> str:
             f"the format {report_format.name!r} of {offered.plugin.label} returned {type(text).__name__}, not a string"
         )
     return text
+
+
+def _check(options: RenderOptions) -> None:
+    if options.depth is not None and (type(options.depth) is not int or options.depth < 0):
+        raise FormatError(f"depth must be a whole number and not negative, got {options.depth!r:.40}")
+    if options.title is not None and not isinstance(options.title, str):
+        raise FormatError(f"title must be text, got {type(options.title).__name__}")
 
 
 def find_format(name: str, host: PluginHost | None = None) -> OfferedFormat:
