@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 import click
@@ -14,6 +16,7 @@ __all__ = [
     "NO_PLUGIN",
     "Decorator",
     "Failure",
+    "alone",
     "asked_metrics",
     "execution_option",
     "names",
@@ -112,6 +115,13 @@ def asked_metrics(text: str | None) -> tuple[str, ...] | None:
     if text is not None and not names(text):
         raise click.UsageError("--metrics names no metric; leave it out for all of them")
     return None if text is None else names(text)
+
+
+@contextlib.contextmanager
+def alone(wanted: bool) -> Iterator[None]:
+    """Keep standard output for the JSON: what a model or a plugin prints goes to standard error."""
+    with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
+        yield
 
 
 def save(file: str, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from torchscan.cli_options import NO_PLUGIN
+from torchscan.cli_options import NO_PLUGIN, alone
 from torchscan.plugins.manager import PluginHost
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def plugins(context: click.Context, as_json: bool, disabled: tuple[str, ...], st
     TORCHSCAN_DISABLE_PLUGINS=name,name and TORCHSCAN_PLUGIN_AUTOLOAD=0 in the environment hold here as well.
     """
     host = PluginHost(disabled=disabled)
-    infos = host.collect()
+    with alone(as_json):
+        infos = host.collect()
     check_disabled(disabled, infos)
     if as_json:
         diagnostics = [attrs.asdict(each, filter=lambda _, value: value is not None) for each in host.diagnostics]

@@ -18,6 +18,7 @@ from torchscan.cli_options import (
     INPUT,
     NO_PLUGIN,
     Failure,
+    alone,
     asked_metrics,
     execution_option,
     save,
@@ -77,13 +78,6 @@ def _sentences(traceback: bool) -> Iterator[None]:
             tracebacks.print_exception(theirs)
         hint = " (--traceback shows where)" if theirs is not None and not traceback else ""
         raise Failure(sentence + hint) from error
-
-
-@contextlib.contextmanager
-def _alone(wanted: bool) -> Iterator[None]:
-    """Keep standard output for the JSON: what a model prints goes to standard error."""
-    with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
-        yield
 
 
 class _Progress:
@@ -152,11 +146,12 @@ def scan(
         checked_plan(mode, functional, execution, asked)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    scanner = Scanner(disabled=disabled)
-    check_disabled(disabled, scanner.host.plugins)
+    with alone(json_file == "-"):
+        scanner = Scanner(disabled=disabled)
+        check_disabled(disabled, scanner.host.plugins)
     progress = _Progress() if sys.stderr.isatty() else None
     status = 0
-    with _sentences(traceback), _alone(json_file == "-"):
+    with _sentences(traceback), alone(json_file == "-"):
         module, args, kwargs = _prepared(target, shapes, dtype)
         try:
             report = scanner.scan(
@@ -213,7 +208,7 @@ def causal(
     for name in ("argument", "output"):
         if (value := options[name]) is not None and value.isdecimal():
             options[name] = int(value)
-    with _sentences(traceback), _alone(as_json):
+    with _sentences(traceback), alone(as_json):
         module, args, kwargs = _prepared(target, shapes, dtype)
         result = check_causal(module, args, kwargs, **options)
     click.echo(json.dumps(result.to_dict(), indent=2) if as_json else str(result))

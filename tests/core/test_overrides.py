@@ -248,7 +248,7 @@ def test_a_reason_that_is_no_text_costs_the_handler_and_not_the_report(wrong):
     report = run(Block(Leaf(), Other()), {Leaf: lambda call: {"macs": wrong()}, Other: constant(macs=5)})
     (diagnostic,) = about(report, "macs", "first")
     assert diagnostic.code == "custom_handler_error"
-    assert "must be text" in diagnostic.message
+    assert "must be of type str, got" in diagnostic.message
     assert Report.from_dict(json.loads(report.to_json())) == report
     assert report.totals.macs.known_value == 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -76,3 +77,14 @@ def test_the_environment_holds_on_the_command_line(site: Site, monkeypatch):
     assert rows(run().output)["clibroken"][3] == "disabled"
     monkeypatch.setenv("TORCHSCAN_PLUGIN_AUTOLOAD", "0")
     assert run().output == "No plugin is installed.\n"
+
+
+def test_what_a_plugin_prints_is_not_part_of_the_json(site: Site):
+    site.pack("clinoisy", 'print("hello from a plugin")')
+    done = run("--json")
+    assert "clinoisy" in {plugin["name"] for plugin in json.loads(done.stdout)["plugins"]}
+    assert done.stderr == "hello from a plugin\n"
+    sys.modules.pop("clinoisy_plugin", None)
+    done = CliRunner().invoke(main, ["scan", "torch.nn:Identity", "--input", "1,2", "--json", "-"])
+    assert json.loads(done.stdout)["totals"]["macs"]["value"] == 0
+    assert done.stderr == "hello from a plugin\n"

@@ -10,6 +10,7 @@ import attrs
 from torchscan.contract.call import ModuleCall
 from torchscan.contract.states import METRICS, MetricState, Number
 from torchscan.contract.tokens import TokenDependencies
+from torchscan.contract.validators import one_of
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -121,11 +122,6 @@ def _target(instance: object, attribute: attrs.Attribute[Any], value: object) ->
     raise TypeError(f"a target must be a class or its dotted name, got {type(value).__name__}")
 
 
-def _match(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value not in ("exact", "subclass"):
-        raise ValueError(f"match must be 'exact' or 'subclass', got {value!r}")
-
-
 def _version(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if type(value) is not int:
         raise TypeError(f"contract must be an int such as torchscan.CONTRACT_VERSION, got {value!r}")
@@ -146,5 +142,5 @@ class HandlerRegistration:
 
     target: type | str = attrs.field(validator=_target)
     handler: ModuleHandler = attrs.field(converter=_as_handler)
-    match: Literal["exact", "subclass"] = attrs.field(default="subclass", validator=_match)
+    match: Literal["exact", "subclass"] = attrs.field(default="subclass", validator=one_of(("exact", "subclass")))
     contract: int = attrs.field(default=CONTRACT_VERSION, validator=_version)

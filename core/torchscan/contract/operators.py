@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
+from torchscan.contract.validators import one_of
+
 if TYPE_CHECKING:
     import torch
 
@@ -88,11 +90,11 @@ class OperatorFormula:
     """
 
     operator: str
-    kind: OperatorKind = attrs.field(validator=attrs.validators.in_(tuple(OPERATOR_KINDS)))
+    kind: OperatorKind = attrs.field(validator=one_of(OPERATOR_KINDS))
     flops: Callable[..., int] | None = None
     estimate: Callable[[OperatorCall], Mapping[str, int]] | None = None
     known_gap: str | None = attrs.field(default=None, kw_only=True)
     reason: str | None = attrs.field(default=None, kw_only=True)
     terms: OperatorTerms | None = attrs.field(
-        default=None, kw_only=True, validator=attrs.validators.in_((None, "products", "squares", "sums"))
+        default=None, kw_only=True, validator=one_of(("products", "squares", "sums"), optional=True)
     )

@@ -6,12 +6,14 @@ The meaning of each relation, its algebra and pictures: docs/explanation/token-r
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, get_args
+from collections.abc import Iterable
+from typing import Literal, get_args
 
 import attrs
 
-__all__ = ["Relation", "RelationKind", "integer"]
+from torchscan.contract.validators import integer, one_of
+
+__all__ = ["Relation", "RelationKind"]
 
 RelationKind = Literal["all", "same_position", "prefix", "none"]
 _KINDS = get_args(RelationKind)
@@ -19,24 +21,6 @@ _KINDS = get_args(RelationKind)
 #: A row of a relation: the input positions from the first number up to, not including, the second.
 _Interval = tuple[int, int]
 _EMPTY: _Interval = (0, 0)
-
-
-def integer(minimum: int) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
-    """Return a validator of a field that holds an `int` of at least `minimum`, and no `bool`."""
-
-    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        where = f"{type(instance).__name__}.{attribute.name}"
-        if type(value) is not int:  # a bool is an int to isinstance
-            raise TypeError(f"{where} must be an int, got {type(value).__name__}")
-        if value < minimum:
-            raise ValueError(f"{where} must be at least {minimum}, got {value}")
-
-    return check
-
-
-def _kind(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, str) or value not in _KINDS:
-        raise ValueError(f"Relation.kind must be one of {', '.join(_KINDS)}, got {value!r}")
 
 
 @attrs.frozen
@@ -55,7 +39,7 @@ class Relation:
 
     """
 
-    kind: RelationKind = attrs.field(validator=_kind)
+    kind: RelationKind = attrs.field(validator=one_of(_KINDS))
     limit: int | None = attrs.field(default=None, validator=attrs.validators.optional(integer(1)))
     first_position: int | None = attrs.field(default=None, validator=attrs.validators.optional(integer(0)))
 

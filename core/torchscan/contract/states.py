@@ -11,9 +11,11 @@ import math
 import numbers
 import operator
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
+
+from torchscan.contract.validators import instance
 
 __all__ = [
     "COUNT_METRICS",
@@ -108,12 +110,6 @@ def exact_sum(values: Iterable[Number]) -> Number:
         return round(found)
 
 
-def _words(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    # An exception or a number would make a report that nobody can read back.
-    if type(value) is not str and not isinstance(value, str) and (value is not None or attribute.default is not None):
-        raise TypeError(f"{attribute.name} must be text, got {type(value).__name__}")
-
-
 @attrs.frozen
 class Complete:
     """The metric is known.
@@ -141,7 +137,7 @@ class Partial:
     """
 
     known_value: Number = attrs.field(converter=checked_number)
-    reason: str = attrs.field(default="", validator=_words)
+    reason: str = attrs.field(default="", validator=instance(str))
 
 
 @attrs.frozen(cache_hash=True)
@@ -160,9 +156,9 @@ class Unavailable:
 
     """
 
-    reason: str = attrs.field(default="", validator=_words)
-    code: str | None = attrs.field(default=None, kw_only=True, validator=_words)
-    message: str | None = attrs.field(default=None, kw_only=True, validator=_words)
+    reason: str = attrs.field(default="", validator=instance(str))
+    code: str | None = attrs.field(default=None, kw_only=True, validator=instance(str, optional=True))
+    message: str | None = attrs.field(default=None, kw_only=True, validator=instance(str, optional=True))
     expected: bool = attrs.field(default=False, kw_only=True)
 
 

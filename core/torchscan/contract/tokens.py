@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import attrs
 
-from torchscan.contract.relations import Relation, RelationKind, integer
+from torchscan.contract.relations import Relation, RelationKind
+from torchscan.contract.validators import instance, integer
 
 __all__ = ["Output", "Relation", "RelationKind", "Source", "TokenDependencies", "describe"]
 
@@ -58,7 +59,7 @@ class Source:
     arguments: tuple[str, ...] = attrs.field(converter=_names)
     sequence_axis: int = attrs.field(validator=integer(0))
     length: int = attrs.field(validator=integer(1))
-    relation: Relation = attrs.field(validator=attrs.validators.instance_of(Relation))
+    relation: Relation = attrs.field(validator=instance(Relation))
 
     def __attrs_post_init__(self) -> None:
         _within(self.relation, f"source {'/'.join(self.arguments)}", None, self.length)
@@ -123,18 +124,12 @@ class TokenDependencies:
 
     status: Literal["complete", "unavailable"] = attrs.field()
     sources: tuple[Source, ...] = attrs.field(default=(), converter=_sources)
-    output: Output | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(Output))
-    )
+    output: Output | None = attrs.field(default=None, validator=instance(Output, optional=True))
     assumptions: tuple[str, ...] = attrs.field(default=(), converter=_sentences)
-    method: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
-    scope: str = attrs.field(default="module_call", validator=attrs.validators.instance_of(str))
-    reason: str | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(str))
-    )
-    message: str | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(str))
-    )
+    method: str = attrs.field(default="", validator=instance(str))
+    scope: str = attrs.field(default="module_call", validator=instance(str))
+    reason: str | None = attrs.field(default=None, validator=instance(str, optional=True))
+    message: str | None = attrs.field(default=None, validator=instance(str, optional=True))
 
     @status.validator
     def _check_status(self, attribute: attrs.Attribute[Any], value: object) -> None:

@@ -18,6 +18,7 @@ import attrs
 import pluggy
 from packaging.utils import canonicalize_name
 
+from torchscan._version import __version__
 from torchscan.contract.diagnostics import Diagnostic
 from torchscan.contract.handler import CONTRACT_VERSION, HandlerRegistration
 from torchscan.contract.operators import OperatorFormula
@@ -34,7 +35,7 @@ __all__ = ["PluginHost", "environment_switches"]
 
 #: The formats that come with torchscan, through the hook that every pack uses.
 _BUILTIN_FORMATS: Final = "torchscan.report.builtin"
-_BUILTIN: Final = PluginInfo("torchscan", "torchscan", module=_BUILTIN_FORMATS)
+_BUILTIN: Final = PluginInfo("torchscan", "torchscan", __version__, module=_BUILTIN_FORMATS)
 
 
 @attrs.define(eq=False)

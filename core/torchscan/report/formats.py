@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from torchscan.contract.errors import TorchScanError
+from torchscan.contract.validators import matching
 
 if TYPE_CHECKING:
     from torchscan.report.schema import Report
@@ -83,12 +84,12 @@ class ReportFormat:
 
     """
 
-    name: str = attrs.field(validator=attrs.validators.matches_re(r"[a-z][a-z0-9_-]*"))
+    name: str = attrs.field(validator=matching(r"[a-z][a-z0-9_-]*", "'my-format'"))
     render: Renderer | str = attrs.field(validator=_renderer)
     suffixes: tuple[str, ...] = attrs.field(
         default=(),
         converter=_suffixes,
-        validator=attrs.validators.deep_iterable(attrs.validators.matches_re(r"(\.[a-z0-9]+)+")),
+        validator=matching(r"(\.[a-z0-9]+)+", "'.mine'"),
     )
     extra: str | None = attrs.field(default=None, kw_only=True)
     distribution: str = attrs.field(default="torchscan", kw_only=True)
