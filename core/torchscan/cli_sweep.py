@@ -109,7 +109,9 @@ def sweep(
 
     Exit codes: 0; 1 when a configuration failed; 2 for a usage error, or when the sweep cannot go on.
     """
+    from torchscan.cli_plugins import check_disabled
     from torchscan.engine.sweeps import sweep as run
+    from torchscan.plugins.manager import PluginHost
     from torchscan.report.sweep_plot import check_axes
     from torchscan.report.sweep_table import table
     from torchscan.report.text import write
@@ -121,6 +123,8 @@ def sweep(
         values[name] = several
     if inputs and shapes:
         raise click.UsageError("--inputs and --input both say what the model is called with; give one of them")
+    if disabled:
+        check_disabled(disabled, PluginHost(disabled=disabled).plugins)
     rows: list[SweepRow] = []
     problem: str | None = None
     status = 2

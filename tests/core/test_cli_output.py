@@ -200,6 +200,7 @@ def test_a_size_left_out_is_not_guessed(sizes):
         (["sweep", "torch.nn:Identity", "--grid", "a=1", "--metrics", ","], "--metrics names no metric"),
         (["check", REPORT, "--max", "macs=1e9", "--require-complete", ""], "--require-complete names no total"),
         (["plugins", "--no-plugin", "torchscan"], "no plugin is named 'torchscan'"),
+        (["sweep", "torch.nn:Identity", "--grid", "a=1", "--no-plugin", "nativ"], "no plugin is named 'nativ'"),
     ],
 )
 def test_an_option_without_a_name_is_refused(command, sentence):
