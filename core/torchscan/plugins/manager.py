@@ -60,7 +60,7 @@ class PluginHost:
     Args:
         plugins: modules or objects with hook implementations, beside the installed ones.
         autoload: whether to load installed plugins; `None` asks the environment: `TORCHSCAN_PLUGIN_AUTOLOAD=0`
-            switches it off.
+            (or `false`, `no`, `off`) switches it off.
         disabled: names of plugins (or of their distributions) to leave out, in addition to those in the environment
             variable `TORCHSCAN_DISABLE_PLUGINS`, separated by commas.
 
