@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -148,7 +150,8 @@ def sweep(
     except (ValueError, TypeError, RuntimeError) as error:
         raise click.UsageError(" ".join(str(error).split())) from error
     try:
-        _follow(found, rows)
+        with _noticed() if workers > 1 else contextlib.nullcontext():
+            _follow(found, rows)
     except RuntimeError as error:  # the sweep's own: configurations do not raise
         problem = str(error)
     except KeyboardInterrupt:
@@ -184,6 +187,25 @@ def _begin(path: list[str], folder: str) -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@contextlib.contextmanager
+def _noticed() -> Iterator[None]:
+    """Answer an interrupt at once: what runs in other processes is finished and stored first, which may take long."""
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        click.echo("\ntorchscan: stopping; the configurations that run now are finished first", err=True)
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGINT, notice)
+    except ValueError:  # not in the main thread, where no interrupt arrives
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _follow(found: Sweep, rows: list[SweepRow]) -> None:

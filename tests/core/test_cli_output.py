@@ -59,6 +59,12 @@ def exits():
     return Exits(), (torch.ones(1),)
 
 
+def slow_builder(number):
+    print("running", flush=True)
+    time.sleep(3)
+    return nn.Linear(number, 1), (torch.ones(1, number),)
+
+
 def builder_exits():
     sys.exit()
 
@@ -139,6 +145,22 @@ def test_an_interrupt_is_no_verdict(models):
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.strip() == "torchscan: interrupted"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_an_interrupted_sweep_says_what_it_waits_for(models, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    words = [sys.executable, "-m", "torchscan", "sweep", f"{models}:slow_builder", "--grid", "number=1,2,3,4,5,6,7,8"]
+    words += ["--workers", "2", "-o", str(rows)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "torchscan: stopping; the configurations that run now are finished first" in said
+    assert "the same command resumes" in said
+    # What ran is stored, and what had not begun is not run.
+    assert 1 <= len(rows.read_text().splitlines()) < 8
 
 
 def test_json_alone_goes_to_standard_output(models):
