@@ -399,3 +399,9 @@ def test_a_comparison_in_words():
     assert re.search(r"^a +MACs +1,000 +1,250  \+250", page, re.M)
     assert re.search(r"tokens +causal \(query: 4; output: 4\) +none given", page)
     assert "No call was added, removed or changed." in text(after, before=after)
+
+
+def test_a_cause_lists_every_metric_that_it_touches():
+    found = Diagnostic("unattributed_operator", "the model: x", metric="macs", path="", reason="macs,module_flops,dmas")
+    page = text(report(layer(""), diagnostics=(found,)))
+    assert "1 x unattributed_operator: Linear [macs, module_flops, dmas]" in page

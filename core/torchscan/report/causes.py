@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 
 from torchscan.contract.diagnostics import Diagnostic
+from torchscan.contract.states import METRICS
 from torchscan.report.schema import Report
 
 __all__ = ["REMEDIES", "Cause", "causes", "headline", "listed"]
@@ -102,6 +103,11 @@ def _cause(group: list[Diagnostic], kind: object) -> Cause:
     for diagnostic in group:
         place = (diagnostic.path, diagnostic.call_index, diagnostic.operator)
         calls[place] = max(calls.get(place, 1), diagnostic.calls or 1)
+    named = [diagnostic.metric for diagnostic in group if diagnostic.metric is not None]
+    reason = first.reason
+    # A diagnostic that touches several metrics names one as its metric, and all of them as its reason.
+    if reason is not None and set(touched := reason.split(",")) <= set(METRICS):
+        named, reason = [*named, *touched], None
     return Cause(
         code=first.code,
         severity="error" if any(diagnostic.severity == "error" for diagnostic in group) else "warning",
@@ -109,13 +115,13 @@ def _cause(group: list[Diagnostic], kind: object) -> Cause:
         message=first.message,
         # A message of several sentences brings its own remedy, made for the case at hand.
         remedy="" if ". " in first.message else REMEDIES.get(first.code, ""),
-        metrics=tuple(dict.fromkeys(diagnostic.metric for diagnostic in group if diagnostic.metric is not None)),
+        metrics=tuple(dict.fromkeys(named)),
         alone=len({diagnostic.message for diagnostic in group}) == 1,
         places=tuple(dict.fromkeys(diagnostic.path for diagnostic in group if diagnostic.path is not None)),
         type=kind if isinstance(kind, str) else None,
         operators=tuple(dict.fromkeys(diagnostic.operator for diagnostic in group if diagnostic.operator is not None)),
         plugin=first.plugin,
-        reason=first.reason,
+        reason=reason,
     )
 
 
