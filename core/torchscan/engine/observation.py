@@ -10,7 +10,8 @@ from types import TracebackType
 from torchscan.contract.errors import IncompleteAnalysisError
 from torchscan.engine import hooks
 from torchscan.engine.observer import Observer
-from torchscan.engine.operators import OperatorBook, OperatorMode
+from torchscan.engine.operator_mode import OperatorMode
+from torchscan.engine.operators import OperatorBook
 from torchscan.engine.plan import Plan, incomplete
 from torchscan.engine.records import CallRecord
 from torchscan.engine.state import force_eager

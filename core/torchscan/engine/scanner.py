@@ -21,7 +21,8 @@ from torchscan.engine.inputs import InputShape, call_arguments
 from torchscan.engine.meta_shapes import MetaExecutor, is_on_meta
 from torchscan.engine.observation import Observation
 from torchscan.engine.observer import Observer
-from torchscan.engine.operators import OperatorBook, OperatorMode, checked_mapping
+from torchscan.engine.operator_mode import OperatorMode
+from torchscan.engine.operators import OperatorBook, checked_mapping
 from torchscan.engine.plan import Plan, incomplete
 from torchscan.engine.records import CallRecord
 from torchscan.engine.rows import Rows

@@ -8,8 +8,9 @@ from typing import Any
 from torch import nn
 
 from torchscan.engine import hooks
+from torchscan.engine.operator_mode import OperatorMode
 from torchscan.engine.operator_view import tally_report
-from torchscan.engine.operators import OperatorBook, OperatorCost, OperatorMode
+from torchscan.engine.operators import OperatorBook, OperatorCost
 from torchscan.plugins.manager import PluginHost
 
 __all__ = ["measure"]
