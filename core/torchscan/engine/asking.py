@@ -169,10 +169,11 @@ class Asker:
             record.owned |= owned
             if candidate.tier == "caller":
                 record.owned_by_caller |= owned
-            for name in self._names(owned & ~decided):
+            missing = owned & ~decided
+            for name in self._names(missing):
                 states[name] = failure_state(candidate, "missing", f"{name}: the handler owns it but left it out")
-            if owned & ~decided:
-                self._add_sources(record, candidate, owned & ~decided)
+            if missing:
+                self._add_sources(record, candidate, missing)
             decided |= owned
         return decided
 

@@ -69,7 +69,7 @@ class Audit:
             metric: one of the counts.
 
         """
-        if self._plan.functional == "estimate":
+        if self._plan.estimates:
             return self._estimate(record, metric, record.ran(), worked=is_leaf(record))
         if not self._plan.audits:
             if _is_pure_container(record):
@@ -80,7 +80,7 @@ class Audit:
     def hooks(self, record: CallRecord, metric: str) -> MetricState | None:
         """Return the state of what foreign hooks did in a call that a handler explains, or `None`."""
         assert record.hooked is not None
-        if self._plan.functional == "estimate":
+        if self._plan.estimates:
             return self._estimate(record, metric, record.hooked, worked=False)
         if not self._plan.audits:
             return self._unobserved(record, "hooks")
@@ -146,7 +146,7 @@ class Audit:
 
     def diagnostics(self) -> Iterable[Diagnostic]:
         """Yield one diagnostic per operator and path, and one per body that was not observed."""
-        estimating = self._plan.functional == "estimate"
+        estimating = self._plan.estimates
         missing = "has no operator formula for" if estimating else "is not accounted for by any handler in"
         remedy = (
             "Register an operator formula or a handler for the module."

@@ -23,7 +23,6 @@ class _Extents:
         self._extents: dict[Any, list[tuple[int, int]]] = {}
         self._maps: dict[Any, torch.Tensor] = {}
         self.unsure = False  # views too large to be told apart overlap
-        self.unknown = False  # a tensor has no size yet
 
     def add(self, tensor: torch.Tensor, count: int, size: int) -> int:
         """Return how many elements of `tensor` had not been counted, and count them."""
@@ -136,10 +135,10 @@ def count_stored(
         first.setdefault(record.place.path, record)
     owners = _owners(places, first)
     # Parameters first: a buffer that shows a parameter's memory is that parameter, wherever it is registered.
-    parameters = _count("_parameters", owners, seen, sums.kinds)
-    sums.unknown_parameters = seen.unsure or seen.unknown
-    buffers = _count("_buffers", owners, seen, sums.kinds)
-    sums.unknown_buffers = seen.unsure or seen.unknown
+    parameters, lazy = _count("_parameters", owners, seen, sums.kinds)
+    sums.unknown_parameters = lazy or seen.unsure
+    buffers, lazy = _count("_buffers", owners, seen, sums.kinds)
+    sums.unknown_buffers = lazy or seen.unsure
     for row in parameters.values():
         sums.trainable += row.trainable
         sums.frozen += row.frozen
@@ -195,10 +194,15 @@ def _owners(places: Iterable[ModulePlace], first: dict[str, CallRecord]) -> list
 
 def _count(
     registry: str, owners: Iterable[tuple[CallRecord | None, ModulePlace]], seen: _Extents, kinds: set[Any]
-) -> dict[CallRecord | None, _Row]:
-    """Count the tensors that modules have in one registry, `"_parameters"` or `"_buffers"`."""
+) -> tuple[dict[CallRecord | None, _Row], bool]:
+    """Count the tensors that modules have in one registry, `"_parameters"` or `"_buffers"`.
+
+    Returns:
+        What each call reaches first, and whether a tensor has no size yet.
+
+    """
     rows: dict[CallRecord | None, _Row] = {}
-    seen.unknown = False
+    lazy = False
     for record, place in owners:
         tensors = own_tensors(place.module, registry)
         if not tensors:
@@ -210,7 +214,7 @@ def _count(
         before = row.size
         for tensor in tensors:
             if type(tensor) is not Parameter and is_lazy(tensor):
-                seen.unknown = True
+                lazy = True
                 continue
             count, item = tensor.numel(), tensor.element_size()
             kinds.add((tensor.device, tensor.dtype))
@@ -223,4 +227,4 @@ def _count(
                 row.frozen += new
         if row.shared is None and (shared or row.size > before):
             row.shared = shared
-    return rows
+    return rows, lazy

@@ -46,6 +46,11 @@ class Plan:
         return self.mode != "structure" and "operator_flops" in self.metrics
 
     @property
+    def estimates(self) -> bool:
+        """Whether operator formulas count what no handler knows."""
+        return self.functional == "estimate"
+
+    @property
     def audits(self) -> bool:
         """Whether a composite's own body is observed."""
         return self.mode != "structure" and self.functional != "skip" and bool(self.bits & COUNTS)

@@ -64,7 +64,7 @@ class Rows:
         self.audit = Audit(plan)
         self._bits = plan.bits
         self._unobserved = unobserved
-        self._estimating = plan.functional == "estimate"
+        self._estimating = plan.estimates
         self._results: dict[Any, MetricResult] = {}
         self._answers: dict[Any, _Answer] = {}
         self._tokens: dict[tuple[int, Candidate], TokenDependencies] = {}

@@ -181,7 +181,7 @@ class Scanner:
                 call_estimated=self._streamed(plan),
                 progress=progress,
                 whole=True,
-                estimating=plan.functional == "estimate",
+                estimating=plan.estimates,
             )
             with contextlib.ExitStack() as stack:
                 stack.enter_context(random_state(tree))
@@ -254,7 +254,7 @@ class Scanner:
             resolver,
             plan.bits,
             call_estimated=self._streamed(plan),
-            estimating=plan.functional == "estimate",
+            estimating=plan.estimates,
         )
         training = is_training(module)
 
